@@ -1,0 +1,99 @@
+"""The import package is assembled from the layer folders; these tests keep links, list and wheel in step."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ("domain", "projections", "infrastructure")
+SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """Run a program to its end and give what it printed; a failure shows all that it said."""
+    done = subprocess.run(command, cwd=cwd, env=os.environ | environment, text=True, capture_output=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy: setuptools would add whatever an earlier build left in the tree."""
+    source = tmp_path_factory.mktemp("source") / "counterfoil"
+    leave_out = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", "dist", "*.sqlite*")
+    shutil.copytree(ROOT, source, symlinks=True, ignore=leave_out)
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=source)
+    (made,) = out.glob("*.whl")
+    return made
+
+
+def test_every_package_is_listed() -> None:
+    """A sub-package that pyproject.toml does not list would be missing from the wheel, and only there."""
+    found = {"counterfoil"}
+    for layer in LAYERS:
+        for init in (ROOT / layer).rglob("__init__.py"):
+            found.add(".".join(("counterfoil", *init.parent.relative_to(ROOT).parts)))
+
+    assert found == set(SETUPTOOLS["packages"])
+
+
+def test_every_module_is_in_a_package() -> None:
+    """A folder with modules but without ``__init__.py`` would be left out without a word."""
+    stray = {
+        str(module.relative_to(ROOT))
+        for layer in LAYERS
+        for module in (ROOT / layer).rglob("*.py")
+        if not (module.parent / "__init__.py").exists()
+    }
+
+    assert set() == stray
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="checkouts may lack symbolic links")
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layer_is_linked(layer: str) -> None:
+    """The link inside counterfoil/ leads to the layer of the same name, by a path that survives a move."""
+    link = ROOT / "counterfoil" / layer
+
+    assert os.readlink(link) == f"../{layer}"
+    assert link.resolve() == ROOT / layer
+
+
+def test_wheel_holds_every_source_file(wheel: Path) -> None:
+    """Modules, SQL and the typing marker are shipped, each once and under counterfoil."""
+    expected = {"counterfoil/py.typed"}
+    for folder in ("counterfoil", *LAYERS):
+        prefix = "" if folder == "counterfoil" else "counterfoil/"
+        for suffix in ("*.py", "*.sql"):
+            expected |= {prefix + file.relative_to(ROOT).as_posix() for file in (ROOT / folder).rglob(suffix)}
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = [name for name in names if ".dist-info/" not in name]
+
+    assert expected == set(shipped)
+    assert len(set(shipped)) == len(shipped)
+
+
+def test_installed_wheel_is_imported(wheel: Path, tmp_path: Path) -> None:
+    """Installed away from the tree, the wheel alone serves ``import counterfoil`` and its layers."""
+    target = tmp_path / "site"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(*pip, "--no-deps", "--no-index", "--target", target, wheel, cwd=tmp_path)
+    program = "".join(
+        f"import {name}; print({name}.__file__)\n"
+        for name in ("counterfoil", *(f"counterfoil.{layer}" for layer in LAYERS))
+    )
+    printed = run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(target))
+    package = target / "counterfoil"
+
+    assert [package, *(package / layer for layer in LAYERS)] == [
+        Path(file).parent for file in printed.splitlines()
+    ]
