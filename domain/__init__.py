@@ -1,1 +1,1 @@
-"""Aggregates, events, identities, limits and decisions: pure, without input, output, clock or chance."""
+"""Aggregates, events, identities, limits, decisions and errors: pure, without I/O and without a clock."""

@@ -1,0 +1,97 @@
+"""
+What counterfoil raises.
+
+    CounterfoilError
+    ├── InvalidValue (ValueError)      an argument of the caller's is outside what is allowed
+    ├── JournalUnavailable             the store did not do it, or cannot tell within the time allowed
+    ├── JournalRefused                 this cannot be opened as a journal
+    │   ├── NotAJournal
+    │   ├── JournalDamaged
+    │   └── FormatUnknown
+    ├── ReadOnly                       a command on a journal opened for reading
+    ├── Closed                         the journal was closed
+    │   └── ForkedError                it was opened before a fork, in the parent
+    ├── CommandConflict                a command id that was used for another command
+    ├── Denied                         the identity may not do this
+    ├── LeaseLost                      the lease is no longer the current one
+    ├── NeedsRuntime                   this would send, and a journal does not send
+    ├── WrongThread                    a synchronous wait where an event loop runs
+    └── NotSent                        raised by a host's `deliver`: nothing was sent
+
+A message names the thing and the cure. No message holds text, external ids, tokens or keys; an error of a database driver is never
+chained into what is raised.
+"""
+
+from __future__ import annotations
+
+
+class CounterfoilError(Exception):
+    """Be the base of all that counterfoil raises."""
+
+
+class InvalidValue(CounterfoilError, ValueError):
+    """A value is outside what is allowed; the message names it, its type or length, and the range."""
+
+
+class JournalUnavailable(CounterfoilError):
+    """The store did not take the command, or nobody can tell whether it did; trying again is safe."""
+
+
+class JournalRefused(CounterfoilError):
+    """What was named cannot be opened as a journal."""
+
+
+class NotAJournal(JournalRefused):
+    """The file is something else; nothing in it was touched."""
+
+
+class JournalDamaged(JournalRefused):
+    """The journal is truncated or does not agree with itself; restore a backup, or look at it with `counterfoil verify`."""
+
+
+class FormatUnknown(JournalRefused):
+    """The journal was written in a format that this release does not know; install a newer release."""
+
+
+class ReadOnly(CounterfoilError):
+    """The journal was opened for reading only; open it without `readonly` to change something."""
+
+
+class Closed(CounterfoilError):
+    """The journal was closed; open it again."""
+
+
+class ForkedError(Closed):
+    """The journal was opened by the parent of this process; open it again after the fork."""
+
+
+class CommandConflict(CounterfoilError):
+    """The command id was used in this scope for another command; use a new id for a new command."""
+
+
+class Denied(CounterfoilError):
+    """The identity may not do this; `reason` is a class word."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class LeaseLost(CounterfoilError):
+    """The lease is no longer the current one: stop what it protected."""
+
+
+class NeedsRuntime(CounterfoilError):
+    """The reply would have to be sent, and a journal does not send; use `Runtime.reconcile`. Nothing was changed."""
+
+
+class WrongThread(CounterfoilError):
+    """A synchronous call would block the event loop that runs in this thread; use `counterfoil.open_async`."""
+
+
+class NotSent(CounterfoilError):
+    """Raised by `deliver` when it failed before anything could be sent; the reply is recorded as `delivery_failed`."""
+
+    def __init__(self, reason: str = "not_sent") -> None:
+        super().__init__(f"nothing was sent: {reason}")
+        self.reason = reason

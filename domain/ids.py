@@ -1,0 +1,88 @@
+"""Ids: what text may be one, and how the ids of aggregates and the pseudonyms of people are derived."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from .framing import keyed
+
+ID_BYTES: Final = 256
+"""The longest id, in bytes of UTF-8 (the constant of the system that this continues)."""
+
+ROUTE_LOCK: Final = "counterfoil.route"
+"""The name of the lock that a route is run under; hosts' names have no dot."""
+
+SubjectKind: TypeAlias = Literal["conversation", "thread", "actor", "principal"]
+
+
+def _text(value: Any) -> str:
+    """Accept text that every engine stores and orders alike; say what else it was, never quote it."""
+    if not isinstance(value, str):
+        cure = "; write str(…)" if isinstance(value, int) and not isinstance(value, bool) else ""
+        raise PydanticCustomError("id_type", "must be text, not {kind}{cure}", {"kind": type(value).__name__, "cure": cure})
+    try:
+        length = len(value.encode())
+    except UnicodeEncodeError:
+        raise PydanticCustomError("id_surrogate", "must not hold a lone surrogate") from None
+    if "\0" in value:
+        raise PydanticCustomError("id_nul", "must not hold NUL")
+    if length > ID_BYTES:
+        raise PydanticCustomError("id_length", "must be at most {most} bytes, not {length}", {"most": ID_BYTES, "length": length})
+    return value
+
+
+def _present(value: Any) -> str:
+    text = _text(value)
+    if not text:
+        raise PydanticCustomError("id_empty", "must not be empty")
+    return text
+
+
+Id: TypeAlias = Annotated[str, BeforeValidator(_present)]
+"""Text of 1 to 256 bytes, without NUL and lone surrogates."""
+
+OptionalId: TypeAlias = Annotated[str | None, BeforeValidator(lambda value: None if value is None else _present(value))]
+
+CLASS_WORD: Final = r"^[a-z0-9_]{1,64}$"
+ClassWord: TypeAlias = Annotated[str, Field(pattern=CLASS_WORD)]
+"""A reason in an event: a word of a small vocabulary, never free text."""
+
+
+class ScopeKey(NamedTuple):
+    """The opaque id of a scope and the key under which its pseudonyms are made."""
+
+    scope_id: bytes
+    key: bytes
+
+    def pseudonym(self, kind: SubjectKind, value: str) -> bytes:
+        """Return what stands for a person's id in events."""
+        return keyed(self.key, kind, value)
+
+    def platform_event(self, connection: str, event_id: str) -> bytes:
+        """Return what stands for a platform's event id; it is the correlation of all that follows from it."""
+        return keyed(self.key, "event", connection, event_id)
+
+    def operation(self, connection: str, conversation: bytes, event: bytes, occurrence: int) -> str:
+        return "op-" + keyed(self.key, "operation", connection, conversation, event, occurrence).hex()
+
+    def route(self, connection: str, conversation: bytes, thread: bytes | None, actor: bytes, alias: str) -> str:
+        return "rt-" + keyed(self.key, "route", connection, conversation, thread, actor, alias).hex()
+
+    def session(self, route: str, generation: int) -> str:
+        return "ses-" + keyed(self.key, "session", route, generation).hex()
+
+
+def lock_id(journal_key: bytes, name: str, key: str) -> str:
+    """Return the originator id of one key of a lock."""
+    return "lk-" + keyed(journal_key, "lock", name, key).hex()
+
+
+def opening_originator(journal_key: bytes, opening_id: int) -> str:
+    return "opn-" + keyed(journal_key, "opening", opening_id).hex()
+
+
+def scope_originator(scope_id: bytes) -> str:
+    return "sc-" + scope_id.hex()

@@ -1,0 +1,45 @@
+"""A message as a channel received it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from .identity import Instant
+from .ids import Id, OptionalId
+from .model import Model
+
+_FORBIDDEN_TYPE: Final = "must be text, not {kind}"
+
+
+def _body(value: Any) -> str:
+    if not isinstance(value, str):
+        raise PydanticCustomError("text_type", _FORBIDDEN_TYPE, {"kind": type(value).__name__})
+    if not value:
+        raise PydanticCustomError("text_empty", "must not be empty")
+    return value
+
+
+class Inbound(Model):
+    """
+    One event of a messaging platform.
+
+    Ids are opaque text of 1 to 256 bytes. `event_id` is what the platform delivers again when it was not acknowledged. `claims` is untrusted and reaches
+    `authorize` alone; it is never stored.
+    """
+
+    connection: Id
+    conversation: Id
+    actor: Id
+    event_id: Id
+    text: Annotated[str, BeforeValidator(_body)]
+    thread: OptionalId = None
+    received_at: Instant | None = None
+    claims: dict[str, Any] | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The text as it is stored; a lone surrogate keeps its own three bytes, so that any text comes back as it was."""
+        return self.text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,154 @@
+"""
+A key of a lock: who holds it, under which fence. Routes are run under the lock `counterfoil.route`.
+
+In reading order: events, state and its fold, decisions. A renewal is not an event: it moves the deadline in a row beside the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from .event import REGISTRY, Event, Recorded
+from .ids import ClassWord
+
+ExpiryCause: TypeAlias = Literal["ttl", "opening_ended", "max_hold"]
+
+
+# Events: the storage format.
+
+
+@REGISTRY.register
+class LockGranted(Event):
+    TYPE = "lock.granted"
+    lock: str
+    ttl: int
+    max_hold: int | None = None
+
+
+@REGISTRY.register
+class LockReleased(Event):
+    TYPE = "lock.released"
+
+
+@REGISTRY.register
+class LockExpired(Event):
+    TYPE = "lock.expired"
+    cause: ExpiryCause
+
+
+@REGISTRY.register
+class LockRevoked(Event):
+    TYPE = "lock.revoked"
+    reason: ClassWord
+
+
+# State and fold.
+
+_POSITION_BITS: Final = 64
+FENCE_DIGITS: Final = 40
+
+
+def fence_of(epoch: int, position: int) -> int:
+    """Return the fence of a grant: a 128-bit number, the epoch above the position."""
+    return epoch << _POSITION_BITS | position
+
+
+def fence_text(fence: int) -> str:
+    """Return a fence as text that sorts as the number does."""
+    return f"{fence:0{FENCE_DIGITS}d}"
+
+
+def fence_position(fence: int) -> int:
+    """Return the position of the grant that a fence was derived from."""
+    return fence & ((1 << _POSITION_BITS) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The state of one key: its newest grant, and whether it still stands."""
+
+    lease_id: str
+    version: int
+    lock: str
+    held: bool
+    grant: int
+    """Version of the newest grant in the key's stream."""
+    position: int
+    """Position of the newest grant."""
+    opening_id: int
+    granted_at: int
+    ttl: int
+
+
+class Deadline(NamedTuple):
+    """The running deadline of a live lease, in nanoseconds of the boot clock of the boot it names."""
+
+    lease_id: str
+    opening_id: int
+    token: bytes
+    boot_id: str
+    at: int
+    renewal: int
+    ttl: int
+
+    def passed(self, boot_id: str, now: int) -> bool:
+        """Tell whether the lease has run out: now >= deadline; another boot of the machine has ended every lease."""
+        return self.boot_id != boot_id or now >= self.at
+
+
+def evolve(state: Lease | None, recorded: Recorded) -> Lease:
+    """Fold one event into the state of a key."""
+    event = recorded.event
+    if isinstance(event, LockGranted):
+        assert recorded.header.opening_id is not None
+        return Lease(
+            lease_id=recorded.originator_id,
+            version=recorded.originator_version,
+            lock=event.lock,
+            held=True,
+            grant=recorded.originator_version,
+            position=recorded.position,
+            opening_id=recorded.header.opening_id,
+            granted_at=recorded.recorded_at,
+            ttl=event.ttl,
+        )
+    assert state is not None and isinstance(event, LockReleased | LockExpired | LockRevoked)
+    return replace(state, version=recorded.originator_version, held=False)
+
+
+# Decisions.
+
+
+class Clockwork(NamedTuple):
+    """What a decision about leases needs to know of the world: the boot, its clock in nanoseconds, and which openings live."""
+
+    opening_id: int
+    boot_id: str
+    boot_now: int
+    is_live: Callable[[int], bool]
+
+
+def ended_by(lease: Lease, deadline: Deadline | None, world: Clockwork) -> ExpiryCause | None:
+    """Return why a lease that is recorded as held has ended, or None while it stands."""
+    if not world.is_live(lease.opening_id):
+        return "opening_ended"
+    if deadline is None or deadline.passed(world.boot_id, world.boot_now):
+        return "ttl"
+    return None
+
+
+def stands(lease: Lease | None, deadline: Deadline | None, world: Clockwork) -> bool:
+    """Tell whether a key is held now."""
+    return lease is not None and lease.held and ended_by(lease, deadline, world) is None
+
+
+def is_current(lease: Lease | None, deadline: Deadline | None, fence: int, world: Clockwork) -> bool:
+    """Tell whether the grant with this fence is the one that stands, held by this opening."""
+    return (
+        lease is not None
+        and lease.opening_id == world.opening_id
+        and lease.position == fence_position(fence)
+        and stands(lease, deadline, world)
+    )

@@ -1,0 +1,239 @@
+"""
+An operation: one admitted inbound event, from its admission to what is known of its reply.
+
+In reading order: events, state and its fold. The decisions stand in admission.py, turn.py and reconcile.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from .event import REGISTRY, Committed, Event, Recorded
+from .ids import ClassWord
+
+Outcome: TypeAlias = Literal["succeeded", "failed", "cancelled"]
+OperationPhase: TypeAlias = Literal["accepted", "executing", "succeeded", "failed", "cancelled", "abandoned", "execution_unknown"]
+ReplyPhase: TypeAlias = Literal["none", "pending", "delivered", "delivery_failed", "delivery_unknown"]
+ReplyKind: TypeAlias = Literal["final", "notice"]
+
+
+# Events: the storage format.
+
+
+@REGISTRY.register
+class OperationAdmitted(Event):
+    TYPE = "operation.admitted"
+    route: str
+    alias: str
+    occurrence: int
+    principal: str
+    revision: str
+    text: Committed
+    received_at: int | None = None
+
+
+@REGISTRY.register
+class OperationRepeated(Event):
+    TYPE = "operation.repeated"
+    same_text: bool | None = None
+
+
+@REGISTRY.register
+class OperationClaimed(Event):
+    TYPE = "operation.claimed"
+    grant: int
+    admitted_at: int
+
+
+@REGISTRY.register
+class OperationSettled(Event):
+    TYPE = "operation.settled"
+    outcome: Outcome
+    admitted_at: int
+    code: ClassWord | None = None
+    fence: str | None = None
+    claimed_at: int | None = None
+
+
+@REGISTRY.register
+class OperationLateRefused(Event):
+    TYPE = "operation.late_refused"
+    outcome: Outcome
+    fence: str
+
+
+@REGISTRY.register
+class OperationAbandoned(Event):
+    TYPE = "operation.abandoned"
+    reason: ClassWord
+    note: Committed | None = None
+
+
+@REGISTRY.register
+class OperationExecutionUnknown(Event):
+    TYPE = "operation.execution_unknown"
+    reason: ClassWord
+    acknowledged: bool
+    forced: bool
+    note: Committed | None = None
+
+
+@REGISTRY.register
+class EntrySteppedOver(Event):
+    TYPE = "entry.stepped_over"
+
+
+@REGISTRY.register
+class EntryPutBack(Event):
+    TYPE = "entry.put_back"
+    route: str
+
+
+@REGISTRY.register
+class ReplyStaged(Event):
+    TYPE = "reply.staged"
+    kind: ReplyKind
+    text: Committed
+    truncated: bool
+
+
+@REGISTRY.register
+class ReplyResendClaimed(Event):
+    TYPE = "reply.resend_claimed"
+    attempt: int
+    acknowledged: bool
+    reason: ClassWord
+    note: Committed | None = None
+
+
+@REGISTRY.register
+class ReplyDelivered(Event):
+    TYPE = "reply.delivered"
+    attempt: int
+    admitted_at: int
+
+
+@REGISTRY.register
+class ReplyDeliveryFailed(Event):
+    TYPE = "reply.delivery_failed"
+    attempt: int
+    reason: ClassWord
+
+
+@REGISTRY.register
+class ReplyDeliveryUnknown(Event):
+    TYPE = "reply.delivery_unknown"
+    attempt: int
+    reason: ClassWord
+
+
+# State and fold.
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is known of one operation. Ids of people are pseudonyms, instants integer microseconds, places positions."""
+
+    operation_id: str
+    position: int
+    version: int
+    phase: OperationPhase
+    scope_id: bytes
+    connection: str
+    conversation: bytes
+    thread: bytes | None
+    actor: bytes
+    correlation: bytes
+    route: str
+    alias: str
+    occurrence: int
+    admitted_at: int
+    admitted_by: int
+    """The opening that put it into its queue: the one that admitted it, or that put it back."""
+    text: Committed
+    repeated: bool = False
+    stepped_over: bool = False
+    grant: int | None = None
+    claimed_at: int | None = None
+    claimed_by: int | None = None
+    reply: ReplyPhase = "none"
+    reply_kind: ReplyKind = "final"
+    reply_position: int | None = None
+    attempts: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the run is over, so that the inbound text is erased."""
+        return self.phase not in ("accepted", "executing")
+
+    @property
+    def resolved(self) -> bool:
+        """Tell whether nothing is left for an operator to look at."""
+        return self.ended and self.reply in ("none", "delivered")
+
+
+def admitted(recorded: Recorded) -> Operation:
+    """Return the state that an admission begins."""
+    event, header = recorded.event, recorded.header
+    assert isinstance(event, OperationAdmitted)
+    assert header.scope_id and header.connection and header.conversation and header.actor and header.correlation and header.opening_id
+    return Operation(
+        operation_id=recorded.originator_id,
+        position=recorded.position,
+        version=recorded.originator_version,
+        phase="accepted",
+        scope_id=header.scope_id,
+        connection=header.connection,
+        conversation=header.conversation,
+        thread=header.thread,
+        actor=header.actor,
+        correlation=header.correlation,
+        route=event.route,
+        alias=event.alias,
+        occurrence=event.occurrence,
+        admitted_at=recorded.recorded_at,
+        admitted_by=header.opening_id,
+        text=event.text,
+    )
+
+
+def _changes(recorded: Recorded) -> dict[str, Any]:
+    match recorded.event:
+        case OperationRepeated():
+            return {"repeated": True}
+        case OperationClaimed(grant=grant):
+            return {"phase": "executing", "grant": grant, "claimed_at": recorded.recorded_at, "claimed_by": recorded.header.opening_id}
+        case OperationSettled(outcome=outcome):
+            return {"phase": outcome}
+        case OperationLateRefused():
+            return {}
+        case OperationAbandoned():
+            return {"phase": "abandoned"}
+        case OperationExecutionUnknown():
+            return {"phase": "execution_unknown"}
+        case EntrySteppedOver():
+            return {"stepped_over": True}
+        case EntryPutBack():
+            return {"stepped_over": False, "admitted_by": recorded.header.opening_id}
+        case ReplyStaged(kind=kind):
+            return {"reply": "pending", "reply_kind": kind, "reply_position": recorded.position, "attempts": 1}
+        case ReplyResendClaimed(attempt=attempt):
+            return {"reply": "pending", "attempts": attempt}
+        case ReplyDelivered():
+            return {"reply": "delivered"}
+        case ReplyDeliveryFailed():
+            return {"reply": "delivery_failed"}
+        case ReplyDeliveryUnknown():
+            return {"reply": "delivery_unknown"}
+    raise AssertionError(f"not an event of an operation: {type(recorded.event).__name__}")
+
+
+def evolve(state: Operation | None, recorded: Recorded) -> Operation:
+    """Fold one event into an operation."""
+    if state is None:
+        return admitted(recorded)
+    return replace(state, version=recorded.originator_version, **_changes(recorded))
+
+
+OPERATION_PREFIX: Final = "op-"

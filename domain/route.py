@@ -1,0 +1,123 @@
+"""
+A route: what runs one turn at a time. Its queue is a fold over the events of its operations; its binding has a stream of its own.
+
+In reading order: events, state and its folds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .event import REGISTRY, Event, Recorded
+from .ids import Id
+from .operation import (
+    EntryPutBack,
+    EntrySteppedOver,
+    OperationAbandoned,
+    OperationAdmitted,
+    OperationClaimed,
+    OperationExecutionUnknown,
+    OperationSettled,
+)
+
+# Events: the storage format.
+
+
+@REGISTRY.register
+class BindingOpened(Event):
+    TYPE = "binding.opened"
+    alias: str
+    generation: int
+    session_id: str
+
+
+@REGISTRY.register
+class BindingAdvanced(Event):
+    TYPE = "binding.advanced"
+    leaf: Id
+
+
+# State and folds.
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An operation in a route's queue: waiting, or running under a grant."""
+
+    operation: int
+    """Position of its admission."""
+    operation_id: str
+    place: int
+    """Position of the event that put it at the end of the queue; the head has the smallest."""
+    opening_id: int
+    """The opening that put it there."""
+    entered_at: int
+    grant: int | None = None
+    """Version of the grant it was claimed under, None while it waits."""
+    claimed_by: int | None = None
+
+    @property
+    def waiting(self) -> bool:
+        return self.grant is None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A route's agent session."""
+
+    route: str
+    version: int
+    alias: str
+    generation: int
+    session_id: str
+    leaf: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The entries of a route, in order of their places."""
+
+    route: str
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.waiting)
+
+    def find(self, operation: int) -> Entry | None:
+        return next((entry for entry in self.entries if entry.operation == operation), None)
+
+
+def evolve_queue(state: Queue, recorded: Recorded) -> Queue:
+    """Fold one event of an operation into the queue of its route."""
+    event = recorded.event
+    if isinstance(event, OperationAdmitted | EntryPutBack):
+        opening_id = recorded.header.opening_id
+        assert opening_id is not None
+        operation = recorded.position if isinstance(event, OperationAdmitted) else recorded.header.operation
+        assert operation is not None
+        entry = Entry(operation, recorded.originator_id, recorded.position, opening_id, recorded.recorded_at)
+        return replace(state, entries=(*state.entries, entry))
+    operation = recorded.header.operation
+    if isinstance(event, OperationClaimed):
+        return replace(
+            state,
+            entries=tuple(
+                replace(entry, grant=event.grant, claimed_by=recorded.header.opening_id) if entry.operation == operation else entry
+                for entry in state.entries
+            ),
+        )
+    if isinstance(event, OperationSettled | OperationAbandoned | OperationExecutionUnknown | EntrySteppedOver):
+        return replace(state, entries=tuple(entry for entry in state.entries if entry.operation != operation))
+    return state
+
+
+def evolve_binding(state: Binding | None, recorded: Recorded) -> Binding:
+    """Fold one event into a binding."""
+    match recorded.event:
+        case BindingOpened(alias=alias, generation=generation, session_id=session_id):
+            return Binding(recorded.originator_id, recorded.originator_version, alias, generation, session_id)
+        case BindingAdvanced(leaf=leaf):
+            assert state is not None
+            return replace(state, version=recorded.originator_version, leaf=leaf)
+    raise AssertionError(f"not an event of a binding: {type(recorded.event).__name__}")
