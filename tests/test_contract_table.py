@@ -1,4 +1,4 @@
-"""Hold docs/contract.md and the tests together: what is promised is proved, what is proved is written down."""
+"""Hold docs/contract.md and the tests together: no promise without a test, no test of what is not written."""
 
 import ast
 import re
