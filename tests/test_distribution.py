@@ -6,9 +6,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import counterfoil
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("domain", "projections", "infrastructure")
@@ -82,18 +85,51 @@ def test_wheel_holds_every_source_file(wheel: Path) -> None:
     assert len(set(shipped)) == len(shipped)
 
 
-def test_installed_wheel_is_imported(wheel: Path, tmp_path: Path) -> None:
-    """Installed away from the tree, the wheel alone serves ``import counterfoil`` and its layers."""
-    target = tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder away from the tree with the wheel alone; its dependencies come from the environment."""
+    target = tmp_path_factory.mktemp("installed") / "site"
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    run(*pip, "--no-deps", "--no-index", "--target", target, wheel, cwd=tmp_path)
+    run(*pip, "--no-deps", "--no-index", "--target", target, wheel, cwd=target.parent)
+    return target
+
+
+def test_installed_wheel_is_imported(site: Path, tmp_path: Path) -> None:
+    """The wheel alone serves ``import counterfoil`` and its layers."""
     program = "".join(
         f"import {name}; print({name}.__file__)\n"
         for name in ("counterfoil", *(f"counterfoil.{layer}" for layer in LAYERS))
     )
-    printed = run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(target))
-    package = target / "counterfoil"
+    printed = run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(site))
+    package = site / "counterfoil"
 
     assert [package, *(package / layer for layer in LAYERS)] == [
         Path(file).parent for file in printed.splitlines()
     ]
+
+
+def test_installed_wheel_opens_a_journal(site: Path, tmp_path: Path) -> None:
+    """The SQL is found where the wheel was installed. Proves nothing before ``open`` is public."""
+    program = (
+        "import counterfoil\n"
+        "if 'open' in counterfoil.__all__:\n"
+        "    with counterfoil.open('journal.sqlite'):\n"
+        "        pass\n"
+    )
+    run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(site))
+
+
+def test_public_names_are_sorted_and_served() -> None:
+    """Each public name stands in ``__all__`` and leads to an object in the module that is given for it."""
+    assert list(counterfoil.__all__) == sorted(counterfoil._MODULES)
+    for name in counterfoil.__all__:
+        assert getattr(counterfoil, name) is getattr(import_module(counterfoil._MODULES[name]), name)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        counterfoil.no_such_name  # noqa: B018
+
+
+def test_import_loads_nothing_else(tmp_path: Path) -> None:
+    """The front door is cheap to import: what it serves is loaded on first use."""
+    program = "import sys; old = set(sys.modules); import counterfoil; print(*(set(sys.modules) - old))"
+
+    assert run(sys.executable, "-c", program, cwd=tmp_path).split() == ["counterfoil"]
