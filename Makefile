@@ -45,7 +45,7 @@ $(VENV)/installed-dev: pyproject.toml | $(VENV)/made
 
 $(VENV)/made:
 	@python='$(PYTHON)'; \
-	"$${python:-python3}" -c $(RECENT) 2>/dev/null || { \
+	{ [ -n "$$python" ] && "$$python" -c $(RECENT) 2>/dev/null; } || { \
 	  echo 'counterfoil needs Python 3.11 or newer: install it, or name one with "make PYTHON=/path/to/python3 ...".' >&2; exit 1; }; \
 	"$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$$python cannot make virtual environments: install its venv package (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }; \
