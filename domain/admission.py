@@ -1,4 +1,6 @@
-"""Admission: an inbound event becomes an operation once, with its place in its route's queue, or is refused and leaves nothing."""
+"""
+Admission: an inbound event becomes an operation once, with its place in its route's queue, or is refused and leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class Admission:
     """
     The answer to an inbound event.
 
-    `accepted` means that it is durable: a transport may acknowledge it. `version` and `position` are those of the operation and of its newest event here.
+    `accepted` means that it is durable: a transport may acknowledge it. `version` and `position` are those of the operation and
+    of its newest event here.
     """
 
     status: AdmissionStatus

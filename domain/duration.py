@@ -8,7 +8,7 @@ from typing import Final
 
 from .errors import InvalidValue
 
-_TEXT: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
+_TEXT: Final = re.compile(r"(?:(\d{1,15})d)?(?:(\d{1,15})h)?(?:(\d{1,15})m(?!s))?(?:(\d{1,15})s)?(?:(\d{1,15})ms)?")
 _UNITS: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
 
 
@@ -30,7 +30,7 @@ def microseconds(value: timedelta | str, *, name: str) -> int:
 
 def in_words(duration: int) -> str:
     """Return a duration in microseconds as a person reads it: `250 ms`, `30 s`, `1 h 30 m`."""
-    if duration < 1_000_000:
+    if duration < 999_500:
         return f"{duration / 1_000:.3g} ms"
     if duration < 60_000_000:
         return f"{duration / 1_000_000:.3g} s"

@@ -18,8 +18,8 @@ What counterfoil raises.
     ├── WrongThread                    a synchronous wait where an event loop runs
     └── NotSent                        raised by a host's `deliver`: nothing was sent
 
-A message names the thing and the cure. No message holds text, external ids, tokens or keys; an error of a database driver is never
-chained into what is raised.
+A message names the thing and the cure. No message holds text, external ids, tokens or keys; an error of a database driver is
+never chained into what is raised.
 """
 
 from __future__ import annotations

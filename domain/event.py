@@ -1,7 +1,8 @@
 """
 Events: immutable facts about one aggregate, and the registry that knows their types.
 
-What is written here is the storage format (docs/format.md): a field may be added with a new version of the type and an upcaster, never changed in place.
+What is written here is the storage format (docs/format.md): a field may be added with a new version of the type and an upcaster,
+never changed in place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Event(BaseModel):
     """
     A fact. Subclasses name their stable type and its version.
 
-    Fields hold ids of ours, pseudonyms and commitments as hex, class words, counts and instants in integer microseconds: no text, no secret, no id of a person.
+    Fields hold ids of ours, pseudonyms and commitments as hex, class words, counts and instants in integer microseconds: no text,
+    no secret, no id of a person.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -55,7 +57,10 @@ class Header(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """An event with its place. `event` is None where the registry does not know the type: it is carried and chained, and folded by nobody."""
+    """
+    An event with its place. `event` is None where the registry does not know the type: it is carried and chained, and folded by
+    nobody.
+    """
 
     position: int
     recorded_at: int

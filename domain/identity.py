@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, field_validator
@@ -89,6 +90,38 @@ class Identity(Model):
         """Raise `Denied` unless the identity is active at `now`."""
         if (reason := self.refusal(now)) is not None:
             raise Denied(f"the identity is {reason.replace('_', ' ')}", reason=reason)
+
+
+class Every(Enum):
+    """Stands for all tenants where one may be named."""
+
+    TENANT = "every tenant"
+
+
+EVERY_TENANT: Final = Every.TENANT
+
+
+class Reach(NamedTuple):
+    """Whose data a call may touch: the identity's own scope, or the tenants that an operator names."""
+
+    identity: Identity
+    tenant: str | Every | None = None
+
+    def includes(self, scope: Scope) -> bool:
+        """Tell whether a scope may be known to exist."""
+        if self.tenant is None:
+            return scope == self.identity.scope
+        return self.tenant is EVERY_TENANT or scope.tenant == self.tenant
+
+    def __repr__(self) -> str:
+        return "Reach(…)"
+
+
+def reach(identity: Identity, tenant: str | Every | None) -> Reach:
+    """Return the reach of an identity; naming a tenant needs the permission `journal:operate`, or `Denied` is raised."""
+    if tenant is not None and not identity.operates:
+        raise Denied(f"naming a tenant needs the permission {OPERATE}", reason="not_permitted")
+    return Reach(identity, tenant)
 
 
 class Grant(Model):

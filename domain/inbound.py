@@ -26,8 +26,8 @@ class Inbound(Model):
     """
     One event of a messaging platform.
 
-    Ids are opaque text of 1 to 256 bytes. `event_id` is what the platform delivers again when it was not acknowledged. `claims` is untrusted and reaches
-    `authorize` alone; it is never stored.
+    Ids are opaque text of 1 to 256 bytes. `event_id` is what the platform delivers again when it was not acknowledged. `claims`
+    is untrusted and reaches `authorize` alone; it is never stored.
     """
 
     connection: Id

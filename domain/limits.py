@@ -12,7 +12,8 @@ from .errors import InvalidValue
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
 
-#: name -> (least, most); counts, bytes and days. The hard caps are those of the systems that this continues, but for the two of a process.
+#: name -> (least, most); counts, bytes and days. The hard caps are those of the systems that this continues, but for the two of a
+#: process.
 COUNTS: Final = {
     "max_input_bytes": (1, 65_536),
     "max_response_bytes": (1, 131_072),
@@ -90,7 +91,7 @@ class Limits:
                 continue
             least, most = DURATIONS[field.name]
             if not least <= microseconds(value, name=field.name) <= most:
-                shown = value if isinstance(value, str) else in_words(value // timedelta(microseconds=1))
+                shown = value if isinstance(value, str) else f"{value.total_seconds():.15g} s"
                 raise InvalidValue(f"{field.name} must be from {in_words(least)} to {in_words(most)}, not {shown}")
 
     def duration(self, name: str) -> int:

@@ -1,7 +1,8 @@
 """
 A key of a lock: who holds it, under which fence. Routes are run under the lock `counterfoil.route`.
 
-In reading order: events, state and its fold, decisions. A renewal is not an event: it moves the deadline in a row beside the history.
+In reading order: events, state and its fold, decisions. A renewal is not an event: it moves the deadline in a row beside the
+history.
 """
 
 from __future__ import annotations

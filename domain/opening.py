@@ -35,5 +35,7 @@ class OperatorActed(Event):
 
 
 def next_epoch(last: int, kept_aside: int, wall_ms: int) -> int:
-    """Return the epoch that an opening raises: above every epoch given before, whatever was restored and wherever the clock stands."""
+    """
+    Return the epoch that an opening raises: above every epoch given before, whatever was restored and wherever the clock stands.
+    """
     return max(last + 1, kept_aside + 1, wall_ms)

@@ -50,6 +50,7 @@ class OperationClaimed(Event):
 class OperationSettled(Event):
     TYPE = "operation.settled"
     outcome: Outcome
+    replied: bool
     admitted_at: int
     code: ClassWord | None = None
     fence: str | None = None
@@ -177,7 +178,14 @@ def admitted(recorded: Recorded) -> Operation:
     """Return the state that an admission begins."""
     event, header = recorded.event, recorded.header
     assert isinstance(event, OperationAdmitted)
-    assert header.scope_id and header.connection and header.conversation and header.actor and header.correlation and header.opening_id
+    assert (
+        header.scope_id
+        and header.connection
+        and header.conversation
+        and header.actor
+        and header.correlation
+        and header.opening_id
+    )
     return Operation(
         operation_id=recorded.originator_id,
         position=recorded.position,
@@ -198,12 +206,17 @@ def admitted(recorded: Recorded) -> Operation:
     )
 
 
-def _changes(recorded: Recorded) -> dict[str, Any]:
+def _changes(state: Operation, recorded: Recorded) -> dict[str, Any]:
     match recorded.event:
         case OperationRepeated():
             return {"repeated": True}
         case OperationClaimed(grant=grant):
-            return {"phase": "executing", "grant": grant, "claimed_at": recorded.recorded_at, "claimed_by": recorded.header.opening_id}
+            return {
+                "phase": "executing",
+                "grant": grant,
+                "claimed_at": recorded.recorded_at,
+                "claimed_by": recorded.header.opening_id,
+            }
         case OperationSettled(outcome=outcome):
             return {"phase": outcome}
         case OperationLateRefused():
@@ -222,10 +235,10 @@ def _changes(recorded: Recorded) -> dict[str, Any]:
             return {"reply": "pending", "attempts": attempt}
         case ReplyDelivered():
             return {"reply": "delivered"}
-        case ReplyDeliveryFailed():
-            return {"reply": "delivery_failed"}
-        case ReplyDeliveryUnknown():
-            return {"reply": "delivery_unknown"}
+        case ReplyDeliveryFailed(attempt=attempt):
+            return {"reply": "delivery_failed"} if attempt == state.attempts and state.reply != "delivered" else {}
+        case ReplyDeliveryUnknown(attempt=attempt):
+            return {"reply": "delivery_unknown"} if attempt == state.attempts and state.reply != "delivered" else {}
     raise AssertionError(f"not an event of an operation: {type(recorded.event).__name__}")
 
 
@@ -233,7 +246,7 @@ def evolve(state: Operation | None, recorded: Recorded) -> Operation:
     """Fold one event into an operation."""
     if state is None:
         return admitted(recorded)
-    return replace(state, version=recorded.originator_version, **_changes(recorded))
+    return replace(state, version=recorded.originator_version, **_changes(state, recorded))
 
 
 OPERATION_PREFIX: Final = "op-"

@@ -1,4 +1,7 @@
-"""Reconcile: an operator files what cannot be proven, as an event after the others. Nothing earlier is changed, and no model is called."""
+"""
+Reconcile: an operator files what cannot be proven, as an event after the others. Nothing earlier is changed, and no model is
+called.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from .lock import Deadline, Lease, LockRevoked, stands
 from .operation import Operation, OperationAbandoned, OperationExecutionUnknown, ReplyResendClaimed
 
 ReconcileStatus: TypeAlias = Literal["resolved", "not_found", "conflict", "denied", "unavailable"]
-ReconcileOutcome: TypeAlias = Literal["abandoned", "execution_unknown", "reply_delivered", "reply_failed", "reply_unknown", "none"]
+ReconcileOutcome: TypeAlias = Literal[
+    "abandoned", "execution_unknown", "reply_delivered", "reply_failed", "reply_unknown", "none"
+]
 ReconcileDetail: TypeAlias = Literal["stale", "duplicate_risk", "holder_alive"]
 
 
@@ -49,7 +54,13 @@ def _conflict(operation: Operation, detail: ReconcileDetail) -> Reconciliation:
 
 
 def reconcile(
-    operation: Operation, command: Reconcile, lease_id: str, lease: Lease | None, deadline: Deadline | None, actor: Actor, context: Context
+    operation: Operation,
+    command: Reconcile,
+    lease_id: str,
+    lease: Lease | None,
+    deadline: Deadline | None,
+    actor: Actor,
+    context: Context,
 ) -> tuple[Reconciliation, Steps] | Resend:
     """Decide what to file for an operation; a reply that has to be sent again comes back as `Resend`, claimed by its steps."""
     if operation.version != command.expected_version:
@@ -78,7 +89,13 @@ def reconcile(
 
 
 def _file_execution(
-    operation: Operation, command: Reconcile, lease_id: str, lease: Lease | None, deadline: Deadline | None, actor: Actor, context: Context
+    operation: Operation,
+    command: Reconcile,
+    lease_id: str,
+    lease: Lease | None,
+    deadline: Deadline | None,
+    actor: Actor,
+    context: Context,
 ) -> tuple[Reconciliation, Steps]:
     if not command.acknowledge_duplicate_risk:
         return _conflict(operation, "duplicate_risk"), ()
@@ -86,7 +103,9 @@ def _file_execution(
     if alive and not command.force:
         return _conflict(operation, "holder_alive"), ()
     payload = command.payload(context)
-    unknown = OperationExecutionUnknown(reason=command.reason, acknowledged=True, forced=command.force, note=payload and payload.committed)
+    unknown = OperationExecutionUnknown(
+        reason=command.reason, acknowledged=True, forced=command.force, note=payload and payload.committed
+    )
     steps: list[Step] = []
     if alive:
         revoked = LockRevoked(reason=command.reason)

@@ -103,7 +103,9 @@ def evolve_queue(state: Queue, recorded: Recorded) -> Queue:
         return replace(
             state,
             entries=tuple(
-                replace(entry, grant=event.grant, claimed_by=recorded.header.opening_id) if entry.operation == operation else entry
+                replace(entry, grant=event.grant, claimed_by=recorded.header.opening_id)
+                if entry.operation == operation
+                else entry
                 for entry in state.entries
             ),
         )

@@ -65,7 +65,9 @@ class ClaimPlan(NamedTuple):
     """The steps hold a new grant, so a deadline begins."""
 
 
-def acquire(lease_id: str, lease: Lease | None, deadline: Deadline | None, context: Context, causation: int | None) -> Steps | None:
+def acquire(
+    lease_id: str, lease: Lease | None, deadline: Deadline | None, context: Context, causation: int | None
+) -> Steps | None:
     """Return the steps that give the route's lease to this opening: none when it has it, None when somebody else does."""
     if lease is not None and lease.held:
         cause = ended_by(lease, deadline, context.world)
@@ -110,7 +112,9 @@ def claim(
     grant = lease.grant if not acquired and lease is not None else (lease.version if lease is not None else 0) + len(acquired)
     opened: Steps = ()
     if binding is None:
-        opened = (Step(queue.route, BindingOpened(alias=expected.alias, generation=0, session_id=session_id), causation=causation),)
+        opened = (
+            Step(queue.route, BindingOpened(alias=expected.alias, generation=0, session_id=session_id), causation=causation),
+        )
     claimed = Step(
         expected.operation_id, OperationClaimed(grant=grant, admitted_at=expected.admitted_at), causation=expected.version
     )
@@ -142,7 +146,9 @@ def _staged(operation: Operation, answer: Answer, causation: int, context: Conte
 def settle(
     operation: Operation, answer: Answer, fence: int, lease: Lease | None, deadline: Deadline | None, context: Context
 ) -> tuple[bool, Steps]:
-    """Settle a claimed operation under its fence; a result that comes without the current one is refused, and the refusal recorded."""
+    """
+    Settle a claimed operation under its fence; a result that comes without the current one is refused, and the refusal recorded.
+    """
     current = (
         operation.phase == "executing"
         and lease is not None
@@ -154,6 +160,7 @@ def settle(
         return False, (Step(operation.operation_id, refusal, "agent", causation=operation.version),)
     settled = OperationSettled(
         outcome=answer.outcome,
+        replied=bool(answer.reply),
         code=answer.code,
         fence=fence_text(fence),
         admitted_at=operation.admitted_at,
@@ -168,10 +175,15 @@ def settle(
 
 
 def settle_unclaimed(operation: Operation, answer: Answer, context: Context) -> Steps:
-    """End an operation that was never claimed: refused when looked at anew, or cancelled while it waited. None if it waits no longer."""
+    """
+    End an operation that was never claimed: refused when looked at anew, or cancelled while it waited. None if it waits no
+    longer.
+    """
     if operation.phase != "accepted":
         return ()
-    settled = OperationSettled(outcome=answer.outcome, code=answer.code, admitted_at=operation.admitted_at)
+    settled = OperationSettled(
+        outcome=answer.outcome, replied=bool(answer.reply), code=answer.code, admitted_at=operation.admitted_at
+    )
     return (
         Step(operation.operation_id, settled, causation=operation.version),
         *_staged(operation, answer, operation.version + 1, context),
@@ -201,7 +213,9 @@ class Delivery:
 
 
 def mark(operation: Operation, attempt: int, delivery: Delivery, actor: Actor = SYSTEM) -> Steps:
-    """Record what is known of a sending. A mark that comes late, after another attempt was claimed, is recorded too: it is evidence."""
+    """
+    Record what is known of a sending. A mark that comes late, after another attempt was claimed, is recorded too: it is evidence.
+    """
     if operation.reply == "none":
         return ()
     event: ReplyDelivered | ReplyDeliveryFailed | ReplyDeliveryUnknown

@@ -1,0 +1,98 @@
+"""Admit an inbound event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from counterfoil.domain import admission
+from counterfoil.domain.admission import Admission, Admit, refused, superseded
+from counterfoil.domain.event import Header
+from counterfoil.domain.identity import Grant, instant_us
+from counterfoil.domain.ids import ScopeKey
+from counterfoil.domain.inbound import Inbound
+from counterfoil.domain.operation import Operation
+
+from ..unit import Unit, header_of
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The answer to the host, and what the runtime needs to schedule the operation."""
+
+    admission: Admission
+    route: str | None = None
+    position: int | None = None
+    """Position of the admission of the operation that is to be run; None when nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitInbound:
+    """Admit an event for the person that the host granted it to; what can be refused without the journal was refused before."""
+
+    inbound: Inbound
+    grant: Grant
+    alias: str
+
+    def run(self, unit: Unit) -> Admitted:
+        inbound, grant = self.inbound, self.grant
+        if grant.identity.refusal(unit.now) is not None:
+            return Admitted(refused("revoked"))
+        key = unit.scope(grant.identity.scope)
+        conversation = unit.subject(key, "conversation", inbound.conversation)
+        event = key.platform_event(inbound.connection, inbound.event_id)
+        operation_id, occurrence, known = _find(unit, key, inbound.connection, conversation, event)
+        actor = unit.subject(key, "actor", inbound.actor)
+        if known is not None:
+            return self._repeat(unit, known, actor)
+        thread = None if inbound.thread is None else unit.subject(key, "thread", inbound.thread)
+        route = key.route(inbound.connection, conversation, thread, actor, self.alias)
+        command = Admit(
+            operation_id=operation_id,
+            occurrence=occurrence,
+            route=route,
+            alias=self.alias,
+            actor=actor,
+            principal=unit.subject(key, "principal", grant.identity.principal),
+            revision=grant.revision,
+            event_id=inbound.event_id,
+            body=inbound.body,
+            received_at=None if inbound.received_at is None else instant_us(inbound.received_at),
+        )
+        steps = admission.admit(command, unit.queue(route), unit.load(route), unit.context)
+        if isinstance(steps, str):
+            unit.drop()
+            return Admitted(refused(steps))
+        header = Header(
+            scope_id=key.scope_id, connection=inbound.connection, conversation=conversation, thread=thread, correlation=event
+        )
+        recorded = unit.append(steps, header)[-1]
+        answer = Admission("accepted", operation_id=operation_id, version=1, position=recorded.position)
+        return Admitted(answer, route, recorded.position)
+
+    def _repeat(self, unit: Unit, known: Operation, actor: bytes) -> Admitted:
+        repeat, same_text = admission.repeat(
+            known, actor, unit.queue(known.route), unit.payload(known.position), self.inbound.body, unit.context
+        )
+        if known.repeated:
+            unit.changes.actions.append(("count_repeat", (known.position,)))
+        recorded = unit.append(repeat.steps, header_of(known))
+        answer = Admission(
+            "accepted",
+            operation_id=known.operation_id,
+            duplicate=True,
+            version=recorded[-1].originator_version if recorded else known.version,
+            position=recorded[-1].position if recorded else known.position,
+            text_differs=same_text is False,
+        )
+        return Admitted(answer, known.route, known.position if repeat.runs else None)
+
+
+def _find(unit: Unit, key: ScopeKey, connection: str, conversation: bytes, event: bytes) -> tuple[str, int, Operation | None]:
+    """Return the operation of an event that makes a delivery a repeat, or the id and occurrence of the one that it begins."""
+    occurrence = 0
+    while True:
+        operation_id = key.operation(connection, conversation, event, occurrence)
+        known = unit.operation(operation_id)
+        if known is None or not superseded(known, unit.context):
+            return operation_id, occurrence, known
+        occurrence += 1

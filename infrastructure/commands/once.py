@@ -1,0 +1,66 @@
+"""A command with a command id takes effect once, and its answer is kept for whoever asks again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from counterfoil.domain.admission import DAY
+from counterfoil.domain.errors import CommandConflict, InvalidValue
+from counterfoil.domain.framing import Framed, frame
+from counterfoil.domain.identity import Scope
+
+from ..committer import Command
+from ..unit import Unit
+
+A = TypeVar("A")
+COMMAND_ID_BYTES = 128
+
+
+def command_id_bytes(value: str | bytes) -> bytes:
+    """Return a command id as bytes; raises `InvalidValue` outside 1 to 128 bytes."""
+    if not isinstance(value, str | bytes):
+        raise InvalidValue(f"command_id must be text or bytes, not {type(value).__name__}")
+    try:
+        data = value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError:
+        raise InvalidValue("command_id must not hold a lone surrogate") from None
+    if not 1 <= len(data) <= COMMAND_ID_BYTES:
+        raise InvalidValue(f"command_id must be 1 to {COMMAND_ID_BYTES} bytes, not {len(data)}")
+    return data
+
+
+def fingerprint(*values: Framed) -> bytes:
+    """Return what tells one command from another; the values are not kept."""
+    return sha256(frame(*values)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Once(Generic[A]):
+    """Run a command under its id in a scope, or give the first answer again."""
+
+    command: Command[A]
+    scope: Scope
+    command_id: bytes
+    fingerprint: bytes
+    dump: Callable[[A], dict[str, Any] | None]
+    """The answer as JSON, without secrets; None when it is not to be kept, as for a refusal that can be tried again."""
+    load: Callable[[dict[str, Any]], A]
+
+    def run(self, unit: Unit) -> A:
+        key = unit.scope(self.scope)
+        salted = sha256(key.key + self.fingerprint).digest()
+        kept = unit.kept_command(key.scope_id, self.command_id)
+        if kept is not None and unit.now - kept[2] < unit.limits.command_id_days * DAY:
+            if kept[0] != salted:
+                raise CommandConflict("the command id was used in this scope for another command; use a new id for a new command")
+            return self.load(orjson.loads(kept[1]))
+        answer = self.command.run(unit)
+        values = self.dump(answer)
+        if values is not None:
+            unit.keep_command(key.scope_id, self.command_id, salted, orjson.dumps(values))
+        return answer

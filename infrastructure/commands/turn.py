@@ -1,0 +1,190 @@
+"""Claim, settle and mark: the commands of a turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from counterfoil.domain import turn
+from counterfoil.domain.decision import SYSTEM, Actor, Step
+from counterfoil.domain.event import Header
+from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, lock_id
+from counterfoil.domain.lock import Lease, LockReleased, fence_of, is_current
+from counterfoil.domain.operation import Operation
+from counterfoil.domain.turn import Answer, Delivery
+
+from ..unit import Unit, header_of
+
+
+def route_lease(unit: Unit, route: str) -> str:
+    """Return the originator id of the lock that a route is run under."""
+    return lock_id(unit.head.journal_key, ROUTE_LOCK, route)
+
+
+class Claimed(NamedTuple):
+    """What a claim found. `fence` is set when it was claimed, `operation` when there is a head."""
+
+    found: Literal["claimed", "head", "held", "busy", "empty"]
+    operation: Operation | None = None
+    fence: int | None = None
+    session_id: str = ""
+    generation: int = 0
+    head_is_mine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Claim the head of a route if it is the expected operation; otherwise tell which it is."""
+
+    route: str
+    expected: int | None
+
+    def run(self, unit: Unit) -> Claimed:
+        expected = None if self.expected is None else unit.operation_at(self.expected)
+        lease_id = route_lease(unit, self.route)
+        lease, deadline, binding = unit.lease(lease_id), unit.deadline(lease_id), unit.binding(self.route)
+        queue = unit.queue(self.route)
+        session_id = self._session(unit, expected)
+        plan = turn.claim(expected, queue, lease_id, lease, deadline, binding, session_id, unit.context)
+        shared = expected or (None if plan.head is None else unit.operation(plan.head.operation_id))
+        for step in plan.steps:
+            state = unit.operation(step.originator_id) if step.originator_id.startswith("op-") else shared
+            unit.append((step,), Header() if state is None else header_of(state))
+        if plan.head is None:
+            return Claimed("empty")
+        operation = unit.operation(plan.head.operation_id)
+        if plan.found != "claimed":
+            return Claimed(plan.found, operation, head_is_mine=plan.head.opening_id == unit.opening_id)
+        lease, binding = unit.lease(lease_id), unit.binding(self.route)
+        assert lease is not None and binding is not None
+        fence = _fence(unit, lease)
+        return Claimed("claimed", operation, fence, binding.session_id, binding.generation, True)
+
+    def _session(self, unit: Unit, expected: Operation | None) -> str:
+        if expected is None:
+            return ""
+        key = unit.scope_key(expected.scope_id) or ScopeKey(expected.scope_id, unit.head.journal_key)
+        return key.session(self.route, 0)
+
+    def give_back(self, answer: Claimed) -> Settle | None:
+        """A claim whose caller is gone ends as cancelled: nothing has run."""
+        if answer.found != "claimed" or answer.operation is None or answer.fence is None:
+            return None
+        return Settle(answer.operation.operation_id, answer.fence, Answer("cancelled", "cancelled_before_start"))
+
+
+def _fence(unit: Unit, lease: Lease) -> int:
+    """Return the fence of a lease; an epoch that was raised since belongs to later grants."""
+    return fence_of(unit.epoch_at(lease.position), lease.position)
+
+
+SettleAnswer: TypeAlias = Literal["settled", "late"]
+
+
+class Settled(NamedTuple):
+    found: SettleAnswer
+    operation: Operation
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Settle a claimed operation with its answer, in one append. Without a reply to send, an idle route's lease goes with it."""
+
+    operation_id: str
+    fence: int
+    answer: Answer
+
+    def run(self, unit: Unit) -> Settled:
+        operation = unit.operation(self.operation_id)
+        assert operation is not None
+        lease_id = route_lease(unit, operation.route)
+        settled, steps = turn.settle(
+            operation, self.answer, self.fence, unit.lease(lease_id), unit.deadline(lease_id), unit.context
+        )
+        unit.append_for(operation, steps)
+        released = settled and not self.answer.reply and release_if_idle(unit, operation, self.fence)
+        return Settled("settled" if settled else "late", _now(unit, operation), released)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleUnclaimed:
+    """End an operation that waits: refused when looked at anew, or cancelled."""
+
+    operation_id: str
+    answer: Answer
+
+    def run(self, unit: Unit) -> Operation | None:
+        """Return the operation, or None when it waits no longer."""
+        operation = unit.operation(self.operation_id)
+        assert operation is not None
+        steps = turn.settle_unclaimed(operation, self.answer, unit.context)
+        unit.append_for(operation, steps)
+        return _now(unit, operation) if steps else None
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Record that nobody can tell what a run did."""
+
+    operation_id: str
+    reason: str
+
+    def run(self, unit: Unit) -> None:
+        operation = unit.operation(self.operation_id)
+        assert operation is not None
+        unit.append_for(operation, turn.give_up(operation, self.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Record what is known of a sending; when the route is idle then, its lease goes in the same append."""
+
+    operation_id: str
+    attempt: int
+    delivery: Delivery
+    fence: int | None = None
+    actor: Actor = SYSTEM
+
+    def run(self, unit: Unit) -> Settled:
+        operation = unit.operation(self.operation_id)
+        assert operation is not None
+        unit.append_for(operation, turn.mark(operation, self.attempt, self.delivery, self.actor))
+        released = self.fence is not None and release_if_idle(unit, operation, self.fence)
+        return Settled("settled", _now(unit, operation), released)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give a route's lease back; with `force` also while entries wait: a clean stop leaves them to the next process."""
+
+    route: str
+    fence: int
+    force: bool = False
+
+    def run(self, unit: Unit) -> bool:
+        """Tell whether the lease was still held and is free now."""
+        lease_id = route_lease(unit, self.route)
+        lease, deadline = unit.lease(lease_id), unit.deadline(lease_id)
+        if self.force:
+            if not is_current(lease, deadline, self.fence, unit.context.world):
+                return False
+            steps: tuple[Step, ...] = (Step(lease_id, LockReleased()),)
+        else:
+            steps = turn.release(lease_id, unit.queue(self.route), lease, deadline, self.fence, unit.context)
+        unit.append(steps, Header())
+        return bool(steps)
+
+
+def release_if_idle(unit: Unit, operation: Operation, fence: int) -> bool:
+    lease_id = route_lease(unit, operation.route)
+    queue = unit.queue(operation.route)
+    steps = turn.release(lease_id, queue, unit.lease(lease_id), unit.deadline(lease_id), fence, unit.context)
+    unit.append_for(operation, steps)
+    return bool(steps)
+
+
+def _now(unit: Unit, operation: Operation) -> Operation:
+    state = unit.operation(operation.operation_id)
+    assert state is not None
+    return state

@@ -1,0 +1,180 @@
+"""
+The committer: one writer thread takes commands from a queue, decides a few hundred of them in one transaction, and completes
+their callers.
+
+A caller that is refused, raises, is cancelled, or whose event loop has ended costs its neighbours nothing; nothing ends the
+thread but `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from counterfoil.domain.errors import Closed, ForkedError
+
+from .unit import Unit
+
+A = TypeVar("A", covariant=True)
+
+GROUP: Final = 256
+"""Commands in one transaction at most: beyond that only the latency grows."""
+
+
+class Command(Protocol[A]):
+    """Something to decide and append. What it raises is its caller's; what it had appended until then is undone."""
+
+    def run(self, unit: Unit) -> A:
+        """Decide on the state that stands and append the steps."""
+        ...
+
+
+class GivesBack(Protocol):
+    """A command that acquires something which must not stay with a caller that is gone."""
+
+    def give_back(self, answer: Any) -> Command[Any] | None:
+        """Return the command that gives back what the answer tells was acquired."""
+        ...
+
+
+class Request(Generic[A]):
+    """A command with the future of its caller."""
+
+    __slots__ = ("command", "error", "future", "loop", "result")
+
+    def __init__(self, command: Command[A], future: Any, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.command = command
+        self.future = future
+        self.loop = loop
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def withdrawn(self) -> bool:
+        """Tell whether the caller left before the command was picked up."""
+        if self.loop is not None:
+            return bool(self.future.cancelled())
+        return not self.future.set_running_or_notify_cancel()
+
+
+RunGroup: TypeAlias = Callable[[list[Request[Any]]], None]
+"""Decide and commit a group; leaves each request's result or error in it."""
+
+
+class Committer:
+    """Take commands from any thread or event loop, and run them in groups on one thread of its own."""
+
+    def __init__(self, run_group: RunGroup, *, name: str) -> None:
+        self._run_group = run_group
+        self._queue: SimpleQueue[Request[Any] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pid = os.getpid()
+        self._name = name
+        self._thread: threading.Thread | None = None
+
+    def submit(self, command: Command[A]) -> concurrent.futures.Future[A]:
+        """Queue a command; the future of threads."""
+        future: concurrent.futures.Future[A] = concurrent.futures.Future()
+        self._put(Request(command, future, None))
+        return future
+
+    def submit_async(self, command: Command[A]) -> asyncio.Future[A]:
+        """Queue a command; the future of the running event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[A] = loop.create_future()
+        self._put(Request(command, future, loop))
+        return future
+
+    def on_writer_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread; later commands raise `Closed`."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.put(None)
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _put(self, request: Request[Any]) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError("the journal was opened before a fork, by the parent of this process; open it again here")
+        with self._lock:
+            if self._closed:
+                raise Closed("the journal is closed; open it again")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+            self._queue.put(request)
+
+    def _work(self) -> None:
+        last = False
+        while not last:
+            waiting = [self._queue.get()]
+            with contextlib.suppress(Empty):
+                while len(waiting) < GROUP:
+                    waiting.append(self._queue.get_nowait())
+            last = None in waiting
+            group = [request for request in waiting if request is not None and not request.withdrawn()]
+            if group:
+                try:
+                    self._run_group(group)
+                except BaseException as error:
+                    for request in group:
+                        request.result, request.error = None, request.error or error
+                self._complete(group)
+            del waiting, group
+
+    # Completing: each result alone, and one wake-up of a loop for all of its callers.
+
+    def _complete(self, group: list[Request[Any]]) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
+        for request in group:
+            if request.loop is None:
+                self._complete_here(request)
+            else:
+                loops.setdefault(request.loop, []).append(request)
+        for loop, requests in loops.items():
+            try:
+                loop.call_soon_threadsafe(self._complete_in_loop, requests)
+            except RuntimeError:  # the loop has ended, and its callers with it
+                for request in requests:
+                    self._give_back(request)
+
+    def _complete_here(self, request: Request[Any]) -> None:
+        if request.error is not None:
+            request.future.set_exception(request.error)
+        else:
+            request.future.set_result(request.result)
+
+    def _complete_in_loop(self, requests: list[Request[Any]]) -> None:
+        for request in requests:
+            future = request.future
+            if future.done():
+                self._give_back(request)
+            elif request.error is None:
+                future.set_result(request.result)
+            elif isinstance(request.error, StopIteration):
+                future.set_exception(RuntimeError("a command raised StopIteration"))
+            else:
+                future.set_exception(request.error)
+
+    def _give_back(self, request: Request[Any]) -> None:
+        give_back = getattr(request.command, "give_back", None)
+        if give_back is None or request.error is not None:
+            return
+        command = give_back(request.result)
+        if command is not None:
+            with contextlib.suppress(Closed):
+                self.submit(command)

@@ -1,0 +1,127 @@
+"""What both colours of a journal share: the engine, the committer, the counters, and the checks before a command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from counterfoil.domain.admission import AdmissionReason
+from counterfoil.domain.errors import ForkedError, InvalidValue
+from counterfoil.domain.identity import Grant
+from counterfoil.domain.inbound import Inbound
+from counterfoil.domain.limits import Limits
+
+from .clock import Clock, SystemClock
+from .commands.opening import EndOpening
+from .committer import Committer
+from .sqlite.engine import SQLiteEngine
+from .sqlite.store import MEMORY, SQLiteStore
+
+T = TypeVar("T")
+
+READ_THREADS: Final = 4
+
+COUNTERS: Final = (
+    "admitted",
+    "denied",
+    "unsupported",
+    "duplicates",
+    "queued",
+    "active",
+    "completed",
+    "failed",
+    "cancelled",
+    "suspended",
+    "deliveries",
+    "delivery_failures",
+    "truncated",
+    "storage_failures",
+    "lease_losses",
+)
+"""The counters of `diagnostics`: numbers since this opening began; `queued` and `active` are of now."""
+
+
+class Core:
+    """One opening of one journal, shared by its journal object, its desks and its runtimes."""
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        readonly: bool = False,
+        limits: Limits | None = None,
+        keep_inbound: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        path = _path_of(url)
+        if keep_inbound is not None and (isinstance(keep_inbound, bool) or not isinstance(keep_inbound, int) or keep_inbound < 1):
+            raise InvalidValue("keep_inbound must be a number of days from 1, or None")
+        self.limits = limits or Limits()
+        self.clock = clock or SystemClock()
+        self.counters = dict.fromkeys(COUNTERS, 0)
+        self._pid = os.getpid()
+        self.engine = SQLiteEngine(
+            path, readonly=readonly, limits=self.limits, clock=self.clock, keep_inbound=keep_inbound is not None
+        )
+        self.committer = Committer(self.engine.run_group, name="counterfoil-writer")
+        self._readers: ThreadPoolExecutor | None = None
+
+    def read(self, function: Callable[[SQLiteStore], T]) -> T:
+        """Run a function on a snapshot of the journal, in the calling thread."""
+        with self.engine.reading() as store:
+            return function(store)
+
+    @property
+    def readers(self) -> ThreadPoolExecutor:
+        """The threads in which an event loop's reads run."""
+        if self._readers is None:
+            self._readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="counterfoil-reader")
+        return self._readers
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def close(self) -> None:
+        """Record the end of the opening, if it appended anything, and close everything. Closing again does nothing."""
+        if os.getpid() != self._pid:
+            raise ForkedError("the journal was opened before a fork, by the parent of this process; it is the parent's to close")
+        if self.engine.closed:
+            return
+        try:
+            if self.engine.opening_id is not None:
+                self.committer.submit(EndOpening()).result()
+        finally:
+            self.committer.close()
+            if self._readers is not None:
+                self._readers.shutdown()
+            self.engine.close()
+
+
+def _path_of(url: str | os.PathLike[str]) -> Path | None:
+    if not isinstance(url, str | os.PathLike):
+        raise InvalidValue(f"a journal is named by a path or a URL, not {type(url).__name__}")
+    text = os.fspath(url)
+    if not isinstance(text, str):
+        raise InvalidValue("a journal is named by text, not bytes")
+    if text == MEMORY:
+        return None
+    if not text or "\0" in text:
+        raise InvalidValue("the name of a journal must not be empty or hold NUL")
+    scheme, separator, _rest = text.partition("://")
+    if separator:
+        raise InvalidValue(f"journals are SQLite files so far: name a path, not a URL of {scheme.split('+')[0][:32]}")
+    return Path(text)
+
+
+def refusal_before_journal(inbound: Inbound, grant: Grant, limits: Limits, now: int) -> AdmissionReason | None:
+    """Return what refuses an event without a look at the journal, in the order of ADM-01, or None."""
+    if len(inbound.body) > limits.max_input_bytes:
+        return "oversized"
+    if grant.identity.refusal(now) is not None:
+        return "revoked"
+    if inbound.text.lstrip().startswith("/"):
+        return "unknown_command"
+    return None

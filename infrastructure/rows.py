@@ -1,0 +1,66 @@
+"""Rows as the engines store them, and back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from counterfoil.domain.event import REGISTRY, Header, Recorded
+
+SQLRow: TypeAlias = tuple[Any, ...]
+
+
+class Head(NamedTuple):
+    """The end of the history, and what counts up with it."""
+
+    format: int
+    position: int
+    digest: bytes
+    recorded_at: int
+    epoch: int
+    opening_id: int
+    journal_key: bytes
+
+
+class EventRow(NamedTuple):
+    """A row of `cf_event`."""
+
+    position: int
+    recorded_at: int
+    originator_id: str
+    originator_version: int
+    type: str
+    type_version: int
+    opening_id: int | None
+    actor_kind: Any
+    scope_id: bytes | None
+    connection: str | None
+    conversation: bytes | None
+    thread: bytes | None
+    actor: bytes | None
+    operation: int | None
+    correlation: bytes | None
+    causation: int | None
+    state: bytes
+    digest: bytes
+
+    @property
+    def recorded(self) -> Recorded:
+        """The event, decoded and upcast."""
+        return Recorded(
+            self.position,
+            self.recorded_at,
+            self.originator_id,
+            self.originator_version,
+            Header(*self[6:16]),
+            REGISTRY.decode(self.type, self.type_version, self.state),
+        )
+
+
+class Scoped(NamedTuple):
+    """A scope as the journal keeps it; key and names are absent once it was erased."""
+
+    scope_id: bytes
+    key: bytes | None
+    tenant: str | None
+    account: str | None
+    user: str | None

@@ -1,0 +1,116 @@
+-- name: stream
+-- The events of one aggregate, in order.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event WHERE originator_id = ? ORDER BY originator_version
+
+-- name: events_after
+-- A page of the history, in order of position.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event WHERE position > ? ORDER BY position LIMIT ?
+
+-- name: newest_events
+-- The end of the history, newest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event ORDER BY position DESC LIMIT ?
+
+-- name: stream_version
+-- The version of the newest event of an aggregate.
+SELECT max(originator_version) FROM cf_event WHERE originator_id = ?
+
+-- name: has_event
+-- Whether an aggregate has an event of this version.
+SELECT 1 FROM cf_event WHERE originator_id = ? AND originator_version = ?
+
+-- name: originator_at
+-- The aggregate of the event at a position.
+SELECT originator_id FROM cf_event WHERE position = ?
+
+-- name: events_of_operation
+-- All events on behalf of one operation, whatever their aggregate.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event WHERE position = ?1 OR operation = ?1 ORDER BY position
+
+-- name: operations_by_external_id
+-- Admissions of a platform's event id.
+SELECT cf_event.position, cf_event.originator_id, cf_event.scope_id
+FROM cf_external_id JOIN cf_event USING (position)
+WHERE external_id = ? AND type = 'operation.admitted' ORDER BY cf_event.position
+
+-- name: payload
+-- A text and its salt.
+SELECT salt, body FROM cf_payload WHERE position = ?
+
+-- name: payloads_after
+-- A page of the texts that remain.
+SELECT position, salt, body FROM cf_payload WHERE position > ? ORDER BY position LIMIT ?
+
+-- name: event_state
+-- The state of the event at a position.
+SELECT type, type_version, state FROM cf_event WHERE position = ?
+
+-- name: external_id
+-- The platform's id of the event or message at a position.
+SELECT external_id FROM cf_external_id WHERE position = ?
+
+-- name: delivered_message
+-- The platform's id of the newest sent message of an operation.
+SELECT external_id FROM cf_external_id JOIN cf_event USING (position)
+WHERE operation = ? ORDER BY cf_event.position DESC LIMIT 1
+
+-- name: scope_of
+-- The scope of a tenant, account and user.
+SELECT scope_id, key FROM cf_scope WHERE tenant = ? AND account IS ? AND user IS ? AND key IS NOT NULL
+
+-- name: scope_by_id
+-- What a scope id stands for.
+SELECT scope_id, key, tenant, account, user FROM cf_scope WHERE scope_id = ?
+
+-- name: scopes_of_tenant
+-- The scopes of one tenant.
+SELECT scope_id FROM cf_scope WHERE tenant = ?
+
+-- name: subject
+-- Whom a pseudonym stands for.
+SELECT value FROM cf_subject WHERE pseudonym = ?
+
+-- name: deadline
+-- The running deadline of a lease.
+SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl FROM cf_deadline WHERE lease_id = ?
+
+-- name: deadlines_of_opening
+-- The running deadlines of the leases of one opening.
+SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl FROM cf_deadline WHERE opening_id = ?
+
+-- name: epoch_at
+-- The epoch that stands at a position.
+SELECT epoch FROM cf_epochs_v1 WHERE position < ? ORDER BY position DESC LIMIT 1
+
+-- name: command
+-- The kept answer to a command id.
+SELECT fingerprint, answer, recorded_at FROM cf_command WHERE scope_id = ? AND command_id = ?
+
+-- name: repeats
+-- How often an operation was delivered again after the first repeat.
+SELECT count FROM cf_repeat WHERE operation = ?
+
+-- name: projections
+-- How far each projection is folded.
+SELECT name, version, position FROM cf_projection
+
+-- name: queue
+-- The entries of one route in order of their places.
+SELECT operation, operation_id, route, place, opening_id, entered_at, grant_version, claimed_by
+FROM cf_queues_v1 WHERE route = ? ORDER BY place
+
+-- name: load_of_opening
+-- How many entries an opening has in each route, and how many of them wait.
+SELECT route, count(*), sum(grant_version IS NULL) FROM cf_queues_v1 WHERE opening_id = ? GROUP BY route
+
+-- name: waiting_routes
+-- Every route with waiting entries, with the opening of its head and the scope of its operations.
+SELECT route, min(place), q.opening_id, u.scope_id
+FROM cf_queues_v1 AS q JOIN cf_unresolved_v1 AS u USING (operation) WHERE grant_version IS NULL GROUP BY route ORDER BY 2

@@ -1,0 +1,132 @@
+"""Making an empty journal, and the checks at every opening: what was named is a journal, whole, in a format that is known."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from counterfoil.domain.errors import FormatUnknown, JournalDamaged, JournalRefused, NotAJournal
+from counterfoil.domain.framing import GENESIS, chain_digest, leaf_digest
+from counterfoil.projections.catalogue import BUILT_IN
+
+from ..rows import EventRow, Head
+from .rows_of_projections import sql_of
+from .store import APPEND, APPLICATION_ID, READ, SCHEMA, SQLiteStore
+
+FORMAT: Final = 1
+CHECKED_DIGESTS: Final = 64
+"""Digests that are recomputed at each opening."""
+_WAL_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+
+
+def _side(path: Path, name: str) -> Path:
+    return path.with_name(f"{path.name}-{name}")
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def check_path(path: Path, *, readonly: bool) -> None:
+    """Refuse what cannot be a journal by its name and size alone; nothing of it is opened."""
+    if path.is_dir():
+        raise JournalRefused(f"{path}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise JournalRefused(f"{path}: its folder does not exist; create it first")
+    size = _size(path)
+    if size is None and readonly:
+        raise JournalRefused(
+            f"{path}: does not exist; a journal is created by opening it for writing, for example by `counterfoil run`"
+        )
+    if size is not None and not path.is_file():
+        raise NotAJournal(f"{path}: is not a regular file")
+    if size == 0 and readonly:
+        raise NotAJournal(f"{path}: is empty; a journal is created by opening it for writing, for example by `counterfoil run`")
+    if not size:
+        for name in ("epoch", "live", "wal"):
+            beside = _side(path, name)
+            if _size(beside) is not None and (size == 0 or name == "wal"):
+                raise JournalDamaged(
+                    f"{path}: is {'empty' if size == 0 else 'missing'} beside {beside.name}, so a journal was here; "
+                    "restore it, or move the files beside it away to begin anew"
+                )
+
+
+def create(connection: sqlite3.Connection, journal_key: bytes) -> None:
+    """Make the tables of an empty journal. The caller holds the append lock, so that of many processes one does it."""
+    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            connection.execute("ROLLBACK")
+            return
+        for statement in SCHEMA.create.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(APPEND.create_head, (FORMAT, GENESIS, journal_key))
+        for projection in BUILT_IN:
+            for statement in sql_of(projection).create:
+                connection.execute(statement)
+            connection.execute(APPEND.add_projection, (projection.NAME, projection.VERSION))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def check(connection: sqlite3.Connection, path: Path | None) -> Head:
+    """Check application, format, size, head and the newest digests; raises what names the file and the reason."""
+    name = path or "the journal"
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID:
+        raise NotAJournal(f"{name}: is an SQLite database of another program, not a journal")
+    row = connection.execute("SELECT format FROM cf_head WHERE id = 1").fetchone()
+    if row is None:
+        raise JournalDamaged(f"{name}: has no head; restore a backup")
+    if row[0] != FORMAT:
+        raise FormatUnknown(f"{name}: is in format {row[0]}, and this release knows format {FORMAT}; install a newer release")
+    if path is not None:
+        _check_size(connection, path)
+    connection.execute("BEGIN")
+    try:
+        head = SQLiteStore(connection).head()
+        _check_end(connection, head, f"{name}")
+    finally:
+        connection.execute("COMMIT")
+    return head
+
+
+def _check_size(connection: sqlite3.Connection, path: Path) -> None:
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    page_size = connection.execute("PRAGMA page_size").fetchone()[0]
+    present = (_size(path) or 0) // page_size
+    frames = max(0, (_size(_side(path, "wal")) or 0) - _WAL_HEADER) // (page_size + _FRAME_HEADER)
+    if present + frames < pages:
+        raise JournalDamaged(f"{path}: is truncated: {present} of {pages} pages are there; restore a backup")
+
+
+def _check_end(connection: sqlite3.Connection, head: Head, name: str) -> None:
+    rows = connection.execute(READ.newest_events, (CHECKED_DIGESTS + 1,)).fetchall()[::-1]
+    events = [EventRow(*row) for row in rows]
+    last = events[-1] if events else None
+    if (last.position if last else 0) != head.position or (last.digest if last else GENESIS) != head.digest:
+        raise JournalDamaged(f"{name}: its head is at position {head.position}, and its last event is not; restore a backup")
+    previous = GENESIS if head.position <= CHECKED_DIGESTS else None
+    for event in events:
+        if previous is not None and chain(previous, event) != event.digest:
+            raise JournalDamaged(
+                f"{name}: the digest at position {event.position} does not agree; look at it with `counterfoil verify`"
+            )
+        previous = event.digest
+
+
+def chain(previous: bytes, event: EventRow) -> bytes:
+    """Return the digest that an event should have after the one before."""
+    return chain_digest(previous, event.position, event.recorded_at, leaf_digest(*event[2:17]))

@@ -1,0 +1,349 @@
+"""
+The SQLite engine: groups of commands become transactions, in one kernel queue of all processes that share the file.
+
+A group takes the append lock and then SQLite's own, decides, writes once, commits with a sync, and checkpoints, when enough
+frames have gathered, before it lets the lock go: no checkpoint ever runs beside a commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from counterfoil.domain.errors import Closed, ForkedError, JournalUnavailable, ReadOnly
+from counterfoil.domain.limits import Limits
+from counterfoil.projections.catalogue import BUILT_IN
+from counterfoil.projections.projection import Projection
+
+from ..catching_up import fold_rows
+from ..clock import Clock
+from ..committer import Request
+from ..rows import Head
+from ..unit import Caches, OpeningState, Unit
+from .creation import check, check_path, create
+from .faults import fault
+from .liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
+from .rows_of_projections import quoted, sql_of
+from .side_files import AppendLock, EpochFile, MemoryAppendLock, MemoryEpoch, side_file
+from .store import APPEND, SQLiteStore, connect
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_FRAMES: Final = 4_000
+"""Frames in the WAL from which a checkpoint runs: 16 MB in pages of 4 KiB."""
+CATCH_UP_PAGE: Final = 1_000
+READERS: Final = 4
+
+
+class SQLiteEngine:
+    """One opening of one journal."""
+
+    def __init__(self, path: Path | None, *, readonly: bool, limits: Limits, clock: Clock, keep_inbound: bool) -> None:
+        self.path = path
+        self.name = str(path) if path is not None else ":memory:"
+        self.readonly = readonly
+        self.limits = limits
+        self._clock = clock
+        self._keep_inbound = keep_inbound
+        self._busy = limits.duration("busy_wait")
+        self._pid = os.getpid()
+        self._closed = False
+        self._guard = threading.RLock()
+        self._readers: list[sqlite3.Connection] = []
+        self._opening = OpeningState()
+        self._frames_per_event = 3.0
+        self._events_since_checkpoint = 0
+        self.liveness = self._new_liveness()
+        self._append_lock: AppendLock | MemoryAppendLock
+        self._epochs: EpochFile | MemoryEpoch
+        if path is not None:
+            check_path(path, readonly=readonly)
+        if path is None or readonly:
+            self._append_lock, self._epochs = MemoryAppendLock(), MemoryEpoch()
+        else:
+            self._append_lock, self._epochs = AppendLock(side_file(path, "append")), EpochFile(side_file(path, "epoch"))
+        try:
+            self._writer = self._open()
+        except BaseException:
+            self._append_lock.close()
+            raise
+        self._store = SQLiteStore(self._writer)
+        self._caches = Caches(self._store)
+        self._seen: Head | None = None
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise fault(error, self.name) from None
+
+    def _open(self) -> sqlite3.Connection:
+        with self._faults():
+            connection = connect(self.path, readonly=self.readonly, busy_us=self._busy)
+        try:
+            with self._faults():
+                if not self.readonly:
+                    self._create_if_empty(connection)
+                if self.path is not None and not self.readonly:
+                    check_locking(side_file(self.path, "live"))
+                check(connection, self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _create_if_empty(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return
+        if not self._append_lock.acquire(self._busy):
+            raise JournalUnavailable(f"{self.name}: another process holds the journal; try again")
+        try:
+            create(connection, os.urandom(32))
+        finally:
+            self._append_lock.release()
+
+    # Reading.
+
+    @contextmanager
+    def reading(self) -> Iterator[SQLiteStore]:
+        """Lend a connection to read with, in one snapshot; the projections are at the head of it."""
+        self._check_open()
+        if self.path is None:
+            with self._guard, self._faults():
+                yield self._store
+            return
+        with self._faults():
+            connection = self._borrow()
+            try:
+                connection.execute("BEGIN")
+                store = SQLiteStore(connection)
+                head = store.head()
+                if any(store.projections().get((p.NAME, p.VERSION), 0) < head.position for p in BUILT_IN):
+                    fold_aside(store)
+                yield store
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._give_back(connection)
+
+    def _borrow(self) -> sqlite3.Connection:
+        with self._guard:
+            if self._readers:
+                return self._readers.pop()
+        return connect(self.path, readonly=True, busy_us=self._busy)
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._guard:
+            if not self._closed and len(self._readers) < READERS:
+                self._readers.append(connection)
+                return
+        connection.close()
+
+    # Writing.
+
+    def run_group(self, group: list[Request[Any]]) -> None:
+        """Decide and commit a group; each request gets its result or its error."""
+        if self.readonly:
+            raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
+        if not self._append_lock.acquire(self._busy):
+            raise JournalUnavailable(f"{self.name}: another process holds the journal; try again")
+        try:
+            with self._guard:
+                self._transaction(group)
+                self._checkpoint_if_due()
+        finally:
+            self._append_lock.release()
+
+    def _transaction(self, group: list[Request[Any]]) -> None:
+        try:
+            self._decide_and_commit(group)
+        except sqlite3.IntegrityError as error:
+            if len(group) == 1:
+                raise fault(error, self.name) from None
+            log.error("a group of %d commands clashed and is taken one by one", len(group))
+            for request in group:
+                self._transaction_alone(request)
+        except sqlite3.Error as error:
+            raise fault(error, self.name) from None
+
+    def _decide_and_commit(self, group: list[Request[Any]]) -> None:
+        self._writer.execute("BEGIN IMMEDIATE")
+        unit = None
+        try:
+            unit = self._begin_unit()
+            for request in group:
+                run_one(unit, request)
+            self._store.write(unit)
+            landed = self._commit(unit)
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            self._undo(unit)
+            raise
+        if not landed:
+            self._undo(unit)
+            raise JournalUnavailable(f"{self.name}: the commit failed, and nothing of it is there; make room and try again")
+        unit.commit()
+        self._seen = unit.head
+        self._events_since_checkpoint += len(unit.changes.events)
+
+    def _undo(self, unit: Unit | None) -> None:
+        if unit is not None:
+            unit.rollback()
+        self._caches.forget()
+        self._seen = None
+
+    def _transaction_alone(self, request: Request[Any]) -> None:
+        try:
+            self._transaction([request])
+        except Exception as error:
+            request.result, request.error = None, error
+
+    def _begin_unit(self) -> Unit:
+        head = self._store.head()
+        if self._seen is None or head.position != self._seen.position or head.opening_id != self._seen.opening_id:
+            self._caches.forget()
+            self._catch_up(head)
+        if not self._opening.started and (self._opening.opening_id or 0) <= head.opening_id:
+            self._take_opening_id(head.opening_id + 1)
+        return Unit(
+            store=self._store,
+            caches=self._caches,
+            head=head,
+            opening=self._opening,
+            clock=self._clock,
+            limits=self.limits,
+            is_live=self.liveness.is_live,
+            raise_epoch=self._raise_epoch,
+            keep_inbound=self._keep_inbound,
+        )
+
+    def _take_opening_id(self, least: int) -> None:
+        """Take the first id that nobody has begun, with its sign of life; its event follows with the first that is appended."""
+        self.liveness.end()
+        self.liveness = self._new_liveness()
+        while self.liveness.is_live(least):
+            least += 1
+        self.liveness.begin(least)
+        self._opening.opening_id = least
+
+    def _new_liveness(self) -> Liveness:
+        return MemoryLiveness() if self.path is None else FileLiveness(side_file(self.path, "live"))
+
+    def _raise_epoch(self, proposed: int) -> int:
+        epoch = max(proposed, self._epochs.read() + 1)
+        self._epochs.raise_to(epoch)
+        return epoch
+
+    def _commit(self, unit: Unit) -> bool:
+        """Commit, and tell whether it landed; when the answer is lost, look."""
+        try:
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            log.warning("a commit failed: %s", getattr(error, "sqlite_errorname", type(error).__name__))
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            return not unit.changes.empty and self._store.head().digest == unit.head.digest
+        return True
+
+    def _catch_up(self, head: Head) -> None:
+        """Fold what others appended without folding it into the projections that this release has."""
+        positions = self._store.projections()
+        for projection in BUILT_IN:
+            position = positions.get((projection.NAME, projection.VERSION))
+            if position is None:
+                for statement in sql_of(projection).create:
+                    self._writer.execute(statement)
+                self._writer.execute(APPEND.add_projection, (projection.NAME, projection.VERSION))
+            fold_gap(self._store, projection, position or 0, head.position)
+        self._store.move_projections(head.position)
+
+    def _checkpoint_if_due(self) -> None:
+        if self.path is None or self._events_since_checkpoint * self._frames_per_event < CHECKPOINT_FRAMES:
+            return
+        try:
+            _busy, frames, done = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            log.warning("a checkpoint failed: %s", getattr(error, "sqlite_errorname", type(error).__name__))
+            return
+        self._frames_per_event = (
+            max(1.0, frames / max(1, self._events_since_checkpoint)) if frames > 0 else self._frames_per_event
+        )
+        if frames == done:
+            self._events_since_checkpoint = 0
+
+    # The end.
+
+    @property
+    def opening_id(self) -> int | None:
+        """The id of this opening once it has appended something, None before."""
+        return self._opening.opening_id if self._opening.started else None
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedError("the journal was opened before a fork, by the parent of this process; open it again here")
+        if self._closed:
+            raise Closed("the journal is closed; open it again")
+
+    def close(self) -> None:
+        """Close the connections, and end the sign of life. In a forked child nothing is touched: it is the parent's."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        with self._guard:
+            self._closed = True
+            for reader in self._readers:
+                reader.close()
+            self._readers.clear()
+            self._writer.close()
+        self.liveness.end()
+        self._append_lock.close()
+
+
+def run_one(unit: Unit, request: Request[Any]) -> None:
+    """Run one command of a group; what it raises is its own."""
+    try:
+        request.result = request.command.run(unit)
+        request.error = None
+        unit.keep()
+    except sqlite3.Error:
+        raise
+    except BaseException as error:
+        unit.drop()
+        request.error = error
+
+
+def fold_aside(store: SQLiteStore) -> None:
+    """
+    Fold the gap of projections that lag into temporary tables, which hide the stored ones from this connection until its
+    rollback.
+    """
+    head, positions = store.head(), store.projections()
+    for projection in BUILT_IN:
+        position = positions.get((projection.NAME, projection.VERSION))
+        if position == head.position:
+            continue
+        table = quoted(projection.table)
+        store.connection.execute(sql_of(projection).create[0].replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+        if position is not None:
+            store.connection.execute(f"INSERT INTO temp.{table} SELECT * FROM main.{table}")
+        fold_gap(store, projection, position or 0, head.position)
+
+
+def fold_gap(store: SQLiteStore, projection: Projection[Any], position: int, upto: int) -> None:
+    """Fold the events after `position` into a projection's table, a page at a time."""
+    while position < upto:
+        events = store.events_after(position, CATCH_UP_PAGE)
+        changed = fold_rows(projection, (event.recorded for event in events), store.row)
+        store.write_rows([(projection, changed.items())])
+        position = events[-1].position
