@@ -11,7 +11,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -75,7 +75,11 @@ class SQLiteEngine:
             raise
         self._store = SQLiteStore(self._writer)
         self._caches = Caches(self._store)
-        self._seen: Head | None = None
+        self._seen: tuple[Head, int] | None = None
+        self._data_version = 0
+        """What SQLite changes whenever somebody else has committed anything, be it rows without an event."""
+        self.on_commit: list[Callable[[], None]] = []
+        """Called on the writer thread after each commit that appended events; must neither block nor raise."""
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -191,8 +195,11 @@ class SQLiteEngine:
             self._undo(unit)
             raise JournalUnavailable(f"{self.name}: the commit failed, and nothing of it is there; make room and try again")
         unit.commit()
-        self._seen = unit.head
-        self._events_since_checkpoint += len(unit.changes.events)
+        self._seen = unit.head, self._data_version
+        if unit.changes.events:
+            self._events_since_checkpoint += len(unit.changes.events)
+            for listener in tuple(self.on_commit):
+                listener()
 
     def _undo(self, unit: Unit | None) -> None:
         if unit is not None:
@@ -208,7 +215,8 @@ class SQLiteEngine:
 
     def _begin_unit(self) -> Unit:
         head = self._store.head()
-        if self._seen is None or head.position != self._seen.position or head.opening_id != self._seen.opening_id:
+        self._data_version = self._writer.execute("PRAGMA data_version").fetchone()[0]
+        if self._seen != (head, self._data_version):
             self._caches.forget()
             self._catch_up(head)
         if not self._opening.started and (self._opening.opening_id or 0) <= head.opening_id:

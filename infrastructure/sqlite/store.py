@@ -9,10 +9,11 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from counterfoil.domain.decision import Payload
-from counterfoil.domain.event import Recorded
+from counterfoil.domain.event import REGISTRY, Event, Recorded
 from counterfoil.domain.identity import Scope
 from counterfoil.domain.ids import ScopeKey
 from counterfoil.domain.lock import Deadline
+from counterfoil.domain.operation import Operation
 from counterfoil.domain.route import Queue
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
@@ -20,7 +21,7 @@ from counterfoil.projections.queues import QueueRow
 
 from ..rows import EventRow, Head, Scoped
 from ..statements import statements
-from ..unit import Unit
+from ..unit import Unit, fold_operation
 from .rows_of_projections import sql_of
 
 MEMORY: Final = ":memory:"
@@ -71,6 +72,23 @@ class SQLiteStore:
 
     def stream_version(self, originator_id: str) -> int:
         return self._one(READ.stream_version, originator_id)[0] or 0
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """Return an operation folded from its events."""
+        return fold_operation(self.stream(operation_id)) if operation_id.startswith("op-") else None
+
+    def event_at(self, position: int) -> Event | None:
+        """Return the event at a position, decoded."""
+        row = self._one(READ.event_state, position)
+        return None if row is None else REGISTRY.decode(*row)
+
+    def external_id(self, position: int) -> str | None:
+        row = self._one(READ.external_id, position)
+        return None if row is None else row[0]
+
+    def waiting_routes(self) -> list[tuple[str, int, bytes]]:
+        """Return every route with waiting entries, with the opening of its head and the scope: the oldest head first."""
+        return [(route, opening_id, scope_id) for route, _place, opening_id, scope_id in self.connection.execute(READ.waiting_routes)]
 
     def originator_at(self, position: int) -> str | None:
         row = self._one(READ.originator_at, position)
@@ -148,6 +166,9 @@ class SQLiteStore:
                 connection.execute(APPEND.delete_deadline, (lease_id,))
             else:
                 connection.execute(APPEND.put_deadline, deadline)
+        kept = [(*key, *value) for key, value in unit.caches.commands.changed() if value is not None]
+        if kept:
+            connection.executemany(APPEND.insert_command, kept)
         if changes.events:
             connection.execute(APPEND.move_head, (head.position, head.digest, head.recorded_at, head.epoch, head.opening_id))
             self.move_projections(head.position)
