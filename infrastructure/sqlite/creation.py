@@ -83,6 +83,18 @@ def create(connection: sqlite3.Connection, journal_key: bytes) -> None:
 
 def check(connection: sqlite3.Connection, path: Path | None) -> Head:
     """Check application, format, size, head and the newest digests; raises what names the file and the reason."""
+    check_kind(connection, path)
+    connection.execute("BEGIN")
+    try:
+        head = SQLiteStore(connection).head()
+        _check_end(connection, head, f"{path or 'the journal'}")
+    finally:
+        connection.execute("COMMIT")
+    return head
+
+
+def check_kind(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Check application, format and size, not what is in it."""
     name = path or "the journal"
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID:
@@ -94,13 +106,6 @@ def check(connection: sqlite3.Connection, path: Path | None) -> Head:
         raise FormatUnknown(f"{name}: is in format {row[0]}, and this release knows format {FORMAT}; install a newer release")
     if path is not None:
         _check_size(connection, path)
-    connection.execute("BEGIN")
-    try:
-        head = SQLiteStore(connection).head()
-        _check_end(connection, head, f"{name}")
-    finally:
-        connection.execute("COMMIT")
-    return head
 
 
 def _check_size(connection: sqlite3.Connection, path: Path) -> None:

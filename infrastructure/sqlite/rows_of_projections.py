@@ -24,6 +24,7 @@ class ProjectionSQL(NamedTuple):
     create: tuple[str, ...]
     select_row: str
     select_all: str
+    """The stored rows in order of their keys, whatever temporary table hides them."""
     put: str
     delete: str
 
@@ -50,7 +51,7 @@ def sql_of(projection: Projection[Any]) -> ProjectionSQL:
     return ProjectionSQL(
         create=tuple(create),
         select_row=f"SELECT {names} FROM {table} WHERE {where}",
-        select_all=f"SELECT {names} FROM {table} ORDER BY {', '.join(quoted(name) for name in keys)}",
+        select_all=f"SELECT {names} FROM main.{table} ORDER BY {', '.join(quoted(name) for name in keys)}",
         put=f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})",
         delete=f"DELETE FROM {table} WHERE {where}",
     )
