@@ -6,12 +6,120 @@ module and is imported when it is first used, so that ``import counterfoil`` sta
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 # A public name stands in three places: here with its module, in __all__, and, for type checkers, in an import
 # under TYPE_CHECKING.
-_MODULES: dict[str, str] = {}
+if TYPE_CHECKING:
+    from counterfoil.domain.admission import Admission
+    from counterfoil.domain.errors import (
+        Closed,
+        CommandConflict,
+        CounterfoilError,
+        Denied,
+        ForkedError,
+        FormatUnknown,
+        InvalidValue,
+        JournalDamaged,
+        JournalRefused,
+        JournalUnavailable,
+        LeaseLost,
+        NeedsRuntime,
+        NotAJournal,
+        NotSent,
+        ReadOnly,
+        WrongThread,
+    )
+    from counterfoil.domain.exchange import AgentAnswer, DeliveryFailed, Reply, Turn
+    from counterfoil.domain.identity import EVERY_TENANT, Grant, Identity
+    from counterfoil.domain.inbound import Inbound
+    from counterfoil.domain.limits import Limits
+    from counterfoil.domain.reconcile import Reconciliation
+    from counterfoil.infrastructure.journal import Desk, Journal, open
+    from counterfoil.infrastructure.journal_async import AsyncDesk, AsyncJournal, open_async
+    from counterfoil.infrastructure.runtime import Runtime
+    from counterfoil.projections.story import Story
+    from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
-__all__: list[str] = []
+_MODULES: dict[str, str] = {
+    "Admission": "counterfoil.domain.admission",
+    "AgentAnswer": "counterfoil.domain.exchange",
+    "AsyncDesk": "counterfoil.infrastructure.journal_async",
+    "AsyncJournal": "counterfoil.infrastructure.journal_async",
+    "Closed": "counterfoil.domain.errors",
+    "CommandConflict": "counterfoil.domain.errors",
+    "CounterfoilError": "counterfoil.domain.errors",
+    "DeliveryFailed": "counterfoil.domain.exchange",
+    "Denied": "counterfoil.domain.errors",
+    "Desk": "counterfoil.infrastructure.journal",
+    "EVERY_TENANT": "counterfoil.domain.identity",
+    "ForkedError": "counterfoil.domain.errors",
+    "FormatUnknown": "counterfoil.domain.errors",
+    "Grant": "counterfoil.domain.identity",
+    "Identity": "counterfoil.domain.identity",
+    "Inbound": "counterfoil.domain.inbound",
+    "InvalidValue": "counterfoil.domain.errors",
+    "Journal": "counterfoil.infrastructure.journal",
+    "JournalDamaged": "counterfoil.domain.errors",
+    "JournalRefused": "counterfoil.domain.errors",
+    "JournalUnavailable": "counterfoil.domain.errors",
+    "LeaseLost": "counterfoil.domain.errors",
+    "Limits": "counterfoil.domain.limits",
+    "NeedsRuntime": "counterfoil.domain.errors",
+    "NotAJournal": "counterfoil.domain.errors",
+    "NotSent": "counterfoil.domain.errors",
+    "ReadOnly": "counterfoil.domain.errors",
+    "Reconciliation": "counterfoil.domain.reconcile",
+    "Reply": "counterfoil.domain.exchange",
+    "Runtime": "counterfoil.infrastructure.runtime",
+    "Story": "counterfoil.projections.story",
+    "TimelineEntry": "counterfoil.projections.timeline",
+    "TimelineFilter": "counterfoil.projections.timeline",
+    "Turn": "counterfoil.domain.exchange",
+    "WrongThread": "counterfoil.domain.errors",
+    "open": "counterfoil.infrastructure.journal",
+    "open_async": "counterfoil.infrastructure.journal_async",
+}
+
+__all__ = [
+    "Admission",
+    "AgentAnswer",
+    "AsyncDesk",
+    "AsyncJournal",
+    "Closed",
+    "CommandConflict",
+    "CounterfoilError",
+    "DeliveryFailed",
+    "Denied",
+    "Desk",
+    "EVERY_TENANT",
+    "ForkedError",
+    "FormatUnknown",
+    "Grant",
+    "Identity",
+    "Inbound",
+    "InvalidValue",
+    "Journal",
+    "JournalDamaged",
+    "JournalRefused",
+    "JournalUnavailable",
+    "LeaseLost",
+    "Limits",
+    "NeedsRuntime",
+    "NotAJournal",
+    "NotSent",
+    "ReadOnly",
+    "Reconciliation",
+    "Reply",
+    "Runtime",
+    "Story",
+    "TimelineEntry",
+    "TimelineFilter",
+    "Turn",
+    "WrongThread",
+    "open",
+    "open_async",
+]
 
 
 def __getattr__(name: str) -> object:

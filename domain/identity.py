@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
 
@@ -32,6 +32,11 @@ def instant_us(value: datetime) -> int:
     """Return an instant as integer microseconds since 1970 in UTC, without a detour over floating point."""
     delta = value - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def instant_of(microseconds: int) -> datetime:
+    """Return integer microseconds since 1970 as an instant in UTC."""
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

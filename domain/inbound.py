@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
@@ -38,6 +39,31 @@ class Inbound(Model):
     thread: OptionalId = None
     received_at: Instant | None = None
     claims: dict[str, Any] | None = None
+
+    SHOWN: ClassVar[tuple[str, ...]] = ("connection",)
+
+    @staticmethod
+    def remembered(
+        *,
+        connection: str,
+        conversation: str,
+        thread: str | None,
+        actor: str,
+        event_id: str,
+        text: str,
+        received_at: datetime | None,
+    ) -> Inbound:
+        """Return an event as the journal kept it: without claims, and with an empty text once that was erased."""
+        return Inbound.model_construct(
+            connection=connection,
+            conversation=conversation,
+            thread=thread,
+            actor=actor,
+            event_id=event_id,
+            text=text,
+            received_at=received_at,
+            claims=None,
+        )
 
     @property
     def body(self) -> bytes:

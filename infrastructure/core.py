@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from counterfoil.domain.admission import AdmissionReason
+from counterfoil.domain.admission import Admission, AdmissionReason
 from counterfoil.domain.errors import ForkedError, InvalidValue
 from counterfoil.domain.identity import Grant
 from counterfoil.domain.inbound import Inbound
@@ -74,6 +75,10 @@ class Core:
         with self.engine.reading() as store:
             return function(store)
 
+    async def read_async(self, function: Callable[[SQLiteStore], T]) -> T:
+        """Run a function on a snapshot of the journal, in a thread beside the running event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.readers, self.read, function)
+
     @property
     def readers(self) -> ThreadPoolExecutor:
         """The threads in which an event loop's reads run."""
@@ -83,6 +88,25 @@ class Core:
 
     def now(self) -> int:
         return self.clock.now()
+
+    def is_live(self, opening_id: int) -> bool:
+        """Tell whether an opening lives."""
+        return self.engine.liveness.is_live(opening_id)
+
+    def use_limits(self, limits: Limits) -> None:
+        """Make these the limits of the opening from now on."""
+        self.limits = self.engine.limits = limits
+
+    def count_admission(self, admission: Admission) -> Admission:
+        """Count an answer and return it."""
+        counters = self.counters
+        if admission.status == "accepted":
+            counters["admitted"] += 1
+            counters["duplicates"] += admission.duplicate
+        else:
+            counters["denied" if admission.status == "denied" else "unsupported"] += 1
+            counters["storage_failures"] += admission.reason == "unavailable"
+        return admission
 
     def close(self) -> None:
         """Record the end of the opening, if it appended anything, and close everything. Closing again does nothing."""

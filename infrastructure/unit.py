@@ -92,7 +92,7 @@ class Caches:
     """The committed state that the writer keeps between groups. It is dropped whenever somebody else has written."""
 
     def __init__(self, store: Store) -> None:
-        self.operations: Layered[str, Operation] = Layered(lambda key: _fold_operation(store.stream(key)))
+        self.operations: Layered[str, Operation] = Layered(lambda key: fold_operation(store.stream(key)))
         self.queues: Layered[str, Queue] = Layered(store.queue)
         self.deadlines: Layered[str, Deadline] = Layered(store.deadline)
         self.rows: dict[str, Layered[Key, Any]] = {
@@ -124,7 +124,8 @@ class Caches:
         self.load = None
 
 
-def _fold_operation(events: Iterable[Recorded]) -> Operation | None:
+def fold_operation(events: Iterable[Recorded]) -> Operation | None:
+    """Return the state of an operation from its stream."""
     state: Operation | None = None
     for recorded in events:
         state = operation.evolve(state, recorded)

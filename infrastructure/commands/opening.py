@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from counterfoil.domain.decision import Step
 from counterfoil.domain.event import Header
+from counterfoil.domain.identity import Identity
 from counterfoil.domain.ids import opening_originator
 from counterfoil.domain.opening import OpeningEnded, OperatorActed
 
@@ -23,16 +24,14 @@ class EndOpening:
 
 @dataclass(frozen=True, slots=True)
 class RecordAct:
-    """Record that an operator saw text, or worked across scopes, without changing an operation."""
+    """Record that an operator was shown text. The principal is told under the key of its own scope."""
 
     action: str
-    scope_id: bytes | None
-    principal: str
-    operation: int | None = None
+    identity: Identity
 
     def run(self, unit: Unit) -> None:
-        key = None if self.scope_id is None else unit.scope_key(self.scope_id)
-        actor = None if key is None else unit.subject(key, "principal", self.principal)
-        header = Header(scope_id=self.scope_id, operation=self.operation)
+        key = unit.scope(self.identity.scope)
+        actor = unit.subject(key, "principal", self.identity.principal)
         originator = opening_originator(unit.head.journal_key, unit.opening_id)
-        unit.append((Step(originator, OperatorActed(action=self.action), "operator", actor),), header)
+        step = Step(originator, OperatorActed(action=self.action), "operator", actor)
+        unit.append((step,), Header(scope_id=key.scope_id))

@@ -29,7 +29,11 @@ class Claimed(NamedTuple):
     fence: int | None = None
     session_id: str = ""
     generation: int = 0
-    head_is_mine: bool = False
+    lease_id: str = ""
+    holder: int | None = None
+    """The opening that holds the route, when that is another."""
+    position: int = 0
+    """The head of the history at which this was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +55,15 @@ class Claim:
             state = unit.operation(step.originator_id) if step.originator_id.startswith("op-") else shared
             unit.append((step,), Header() if state is None else header_of(state))
         if plan.head is None:
-            return Claimed("empty")
+            return Claimed("empty", position=unit.head.position)
         operation = unit.operation(plan.head.operation_id)
         if plan.found != "claimed":
-            return Claimed(plan.found, operation, head_is_mine=plan.head.opening_id == unit.opening_id)
+            holder = None if lease is None else lease.opening_id
+            return Claimed(plan.found, operation, lease_id=lease_id, holder=holder, position=unit.head.position)
         lease, binding = unit.lease(lease_id), unit.binding(self.route)
         assert lease is not None and binding is not None
         fence = _fence(unit, lease)
-        return Claimed("claimed", operation, fence, binding.session_id, binding.generation, True)
+        return Claimed("claimed", operation, fence, binding.session_id, binding.generation, lease_id)
 
     def _session(self, unit: Unit, expected: Operation | None) -> str:
         if expected is None:

@@ -88,7 +88,9 @@ class SQLiteStore:
 
     def waiting_routes(self) -> list[tuple[str, int, bytes]]:
         """Return every route with waiting entries, with the opening of its head and the scope: the oldest head first."""
-        return [(route, opening_id, scope_id) for route, _place, opening_id, scope_id in self.connection.execute(READ.waiting_routes)]
+        return [
+            (route, opening_id, scope_id) for route, _place, opening_id, scope_id in self.connection.execute(READ.waiting_routes)
+        ]
 
     def originator_at(self, position: int) -> str | None:
         row = self._one(READ.originator_at, position)

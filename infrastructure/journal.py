@@ -1,0 +1,295 @@
+"""The journal for plain synchronous programs. Made from `journal_async.py` by `scripts/colours.py`; change that one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from counterfoil.domain.admission import Admission, refused
+from counterfoil.domain.errors import JournalUnavailable
+from counterfoil.domain.identity import Every, Grant, Identity, Reach, instant_us, reach
+from counterfoil.domain.ids import SubjectKind
+from counterfoil.domain.inbound import Inbound
+from counterfoil.domain.limits import Limits
+from counterfoil.domain.reconcile import Reconciliation
+from counterfoil.projections.story import Story
+from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
+
+from . import reading
+from .calls import Calls
+from .clock import Clock
+from .commands.admission import AdmitInbound, Admitted
+from .commands.erasure import EraseScope, EraseSubject
+from .commands.once import Once, command_id_bytes, fingerprint
+from .commands.opening import RecordAct
+from .commands.reconcile import ResendClaimed
+from .core import Core, refusal_before_journal
+from .reconciling import reconcile_command
+from .verification import Progress, Verification, verify
+
+
+class Journal(Calls):
+    """
+    One opening of a journal.
+
+    Use it as a context manager, or call `close`. Calls may come from any number of threads; commands that come together share a
+    commit.
+    """
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish what is queued, record the end of the opening, and close. Closing again does nothing."""
+        self._close()
+
+    @property
+    def core(self) -> Core:
+        """What a `Runtime` and a recorder share with this journal."""
+        return self._core
+
+    @property
+    def limits(self) -> Limits:
+        """The limits it was opened with."""
+        return self._core.limits
+
+    def admit(self, inbound: Inbound, grant: Grant, *, command_id: str | bytes | None = None) -> Admission:
+        """
+        Admit one event that the host has authorised, without running anything.
+
+        Returns after the durable append. `grant` is the host's word on who sent it. A `command_id` (1 to 128 bytes) makes asking
+        again safe beyond the event id: within `command_id_days` the same id gives the first answer, and raises `CommandConflict`
+        for another command.
+        """
+        core = self._core
+        reason = refusal_before_journal(inbound, grant, core.limits, core.now())
+        if reason is not None:
+            return core.count_admission(refused(reason))
+        command = AdmitInbound(inbound, grant, grant.alias)
+        try:
+            if command_id is None:
+                admitted = self._submit(command)
+            else:
+                admitted = self._submit(admit_once(command, command_id_bytes(command_id)))
+        except JournalUnavailable:
+            return core.count_admission(refused("unavailable"))
+        return core.count_admission(admitted.admission)
+
+    def acting_as(self, identity: Identity, *, tenant: str | Every | None = None) -> Desk:
+        """
+        Return the calls of an identity: what it may list, file and erase.
+
+        Without `tenant` it works in its own scope. Naming one, or `EVERY_TENANT`, needs the permission `journal:operate` and
+        raises `Denied` otherwise.
+        """
+        return Desk(lambda: self._core, reach(identity, tenant))
+
+    def verify(self, progress: Progress | None = None) -> Verification:
+        """
+        Check the chain, the commitments, and every projection against one folded anew.
+
+        `progress` is called with what is checked, how far it is and how much there is.
+        """
+        return self._read(lambda store: verify(store, progress))
+
+    def position(self) -> int:
+        """Return the position of the newest event, 0 for an empty journal."""
+        return self._read(lambda store: store.head().position)
+
+    def diagnostics(self) -> dict[str, int]:
+        """Return the counters of this opening: numbers, and no string that came from outside."""
+        return dict(self._core.counters)
+
+
+class Desk(Calls):
+    """What one identity may do with a journal. Every call checks that the identity is active, and raises `Denied` otherwise."""
+
+    def __init__(self, opener: Callable[[], Core], reached: Reach) -> None:
+        super().__init__(opener)
+        self._reach = reached
+
+    def _active(self) -> Core:
+        self._open()
+        core = self._core
+        self._reach.identity.require_active(core.now())
+        return core
+
+    def unresolved(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> reading.Page[reading.UnresolvedOperation]:
+        """
+        List what still needs attention, oldest first, one page at a time.
+
+        `limit` is `max_journal_page` unless given, `after` the `next` of the page before.
+        """
+        core = self._active()
+        return self._read(
+            lambda store: reading.unresolved(
+                store, self._reach, core.limits, limit=limit, after=after, now=core.now(), is_live=core.is_live
+            )
+        )
+
+    def timeline(
+        self,
+        filter: TimelineFilter | None = None,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        newest_first: bool = False,
+        with_text: bool = False,
+    ) -> reading.Page[TimelineEntry]:
+        """Tell what happened, in order of position, one page at a time. Showing text is recorded as an act of this identity."""
+        core = self._active()
+        if with_text:
+            self._record("text_shown")
+        return self._read(
+            lambda store: reading.timeline(
+                store,
+                self._reach,
+                core.limits,
+                filter or TimelineFilter(),
+                limit=limit,
+                after=after,
+                newest_first=newest_first,
+                with_text=with_text,
+            )
+        )
+
+    def explain(self, identifier: str, *, with_text: bool = False) -> list[Story]:
+        """
+        Tell the story of one message, named by its operation id or by the platform's event id: one story for each operation of
+        it.
+
+        An id that is not known in this reach gives an empty list. Showing text is recorded as an act of this identity.
+        """
+        core = self._active()
+        if with_text:
+            self._record("text_shown")
+        return self._read(
+            lambda store: reading.explain(
+                store, self._reach, identifier, with_text=with_text, now=core.now(), is_live=core.is_live
+            )
+        )
+
+    def statistics(self) -> reading.Statistics:
+        """Return counts and latencies, in all and by the hour."""
+        self._active()
+        return self._read(lambda store: reading.statistics(store, self._reach))
+
+    def reconcile(
+        self,
+        operation_id: str,
+        *,
+        expected_version: int,
+        acknowledge_duplicate_risk: bool = False,
+        force: bool = False,
+        reason: str = "operator",
+        note: str | None = None,
+        command_id: str | bytes | None = None,
+    ) -> Reconciliation:
+        """
+        File what cannot be proven: an accepted operation as abandoned, an executing one as unknown.
+
+        An executing one needs `acknowledge_duplicate_risk`, and `force` while its holder is alive. `expected_version` is the
+        version that the decision was made on. A reply that would have to be sent raises `NeedsRuntime` and changes nothing.
+        """
+        self._open()
+        command = reconcile_command(
+            self._reach,
+            operation_id,
+            expected_version=expected_version,
+            acknowledge_duplicate_risk=acknowledge_duplicate_risk,
+            force=force,
+            reason=reason,
+            note=note,
+            command_id=command_id,
+            may_send=False,
+        )
+        try:
+            answer = self._submit(command)
+        except JournalUnavailable:
+            return Reconciliation("unavailable")
+        assert not isinstance(answer, ResendClaimed)
+        return answer
+
+    def erase(self, kind: SubjectKind, value: str) -> bool:
+        """
+        Erase one person's id in this identity's scope, with the texts and platform ids of its operations; tells whether it was
+        known.
+
+        Events keep the pseudonym, which then stands for nobody.
+        """
+        self._active()
+        return self._submit(EraseSubject(self._reach.identity, kind, value))
+
+    def erase_scope(self) -> bool:
+        """
+        Erase the key of this identity's scope, and with it all that links its history to anybody; tells whether it was known.
+        """
+        self._active()
+        return self._submit(EraseScope(self._reach.identity))
+
+    def _record(self, action: str) -> None:
+        self._submit(RecordAct(action, self._reach.identity))
+
+
+def admit_once(command: AdmitInbound, command_id: bytes) -> Once[Admitted]:
+    """Return an admission that takes effect once under its command id."""
+    inbound, grant = command.inbound, command.grant
+    received_at = None if inbound.received_at is None else instant_us(inbound.received_at)
+    mark = fingerprint(
+        "admit",
+        inbound.connection,
+        inbound.conversation,
+        inbound.thread,
+        inbound.actor,
+        inbound.event_id,
+        inbound.body,
+        received_at,
+        command.alias,
+        grant.revision,
+    )
+    return Once(command, grant.identity.scope, command_id, mark, _dump_admitted, _load_admitted)
+
+
+def _dump_admitted(admitted: Admitted) -> dict[str, Any] | None:
+    answer = admitted.admission
+    if answer.status != "accepted":
+        return None
+    return {
+        "operation_id": answer.operation_id,
+        "duplicate": answer.duplicate,
+        "version": answer.version,
+        "position": answer.position,
+        "text_differs": answer.text_differs,
+    }
+
+
+def _load_admitted(values: dict[str, Any]) -> Admitted:
+    return Admitted(Admission("accepted", **values))
+
+
+def open(
+    url: str | os.PathLike[str],
+    *,
+    readonly: bool = False,
+    limits: Limits | None = None,
+    keep_inbound: int | None = None,
+    clock: Clock | None = None,
+) -> Journal:
+    """
+    Name a journal: the path of an SQLite file, which is created if it is missing, or `:memory:`.
+
+    With `readonly` nothing is created or changed, and commands raise `ReadOnly`. `keep_inbound` keeps inbound texts after their
+    operations have ended, for pruning after so many days. What cannot be opened raises `JournalRefused`, what may be tried again
+    `JournalUnavailable`.
+    """
+    return Journal(lambda: Core(url, readonly=readonly, limits=limits, keep_inbound=keep_inbound, clock=clock))

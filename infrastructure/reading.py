@@ -1,0 +1,497 @@
+"""
+What is read of a journal for people and programs: what is unresolved, the timeline, the story of a message, the statistics.
+
+Each function reads through one store, in the snapshot that its caller holds. What is outside of the reach is a miss. Who may ask,
+and that showing text is recorded, is decided by the caller.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from counterfoil.domain.errors import FormatUnknown, InvalidValue, JournalDamaged
+from counterfoil.domain.event import Recorded, UnknownEvent
+from counterfoil.domain.identity import EVERY_TENANT, Reach, instant_us
+from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, SubjectKind, lock_id
+from counterfoil.domain.limits import COUNTS, Limits
+from counterfoil.domain.lock import LockGranted, fence_of, fence_text
+from counterfoil.domain.operation import OPERATION_PREFIX, OperationAdmitted, OperationClaimed
+from counterfoil.projections.story import Story, story_of
+from counterfoil.projections.timeline import (
+    SETTLED,
+    TYPE_OF_OUTCOME,
+    Names,
+    TimelineEntry,
+    TimelineFilter,
+    entry_of,
+    instant,
+)
+from counterfoil.projections.unresolved import UnresolvedRow
+
+from .rows import EventRow
+from .sqlite.store import READ, SQLiteStore
+from .statements import statements
+
+TIMELINE: Final = statements("sqlite/timeline.sql")
+
+LARGEST: Final = 2**63 - 1
+_CURSOR: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_OPERATION_ID: Final = re.compile(r"op-[0-9a-f]{32}")
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[R]):
+    """Rows, and the cursor with which the rows after them are asked for; None when there are none."""
+
+    rows: tuple[R, ...]
+    next: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Page({len(self.rows)} rows, next={self.next!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnresolvedOperation:
+    """An operation that needs attention."""
+
+    operation_id: str
+    connection: str
+    state: str
+    """`accepted`, `executing`, or how it was settled when its reply is not resolved."""
+    reply_state: str
+    attempts: int
+    """Sendings of the reply that were begun."""
+    version: int
+    """What `reconcile` expects."""
+    admitted_at: datetime
+    updated_at: datetime
+    age: timedelta
+    """Since the admission."""
+    holder: int | None = None
+    """Of an executing operation: the opening that claimed it."""
+    holder_alive: bool | None = None
+    """None where there is no holder, or where nobody could tell."""
+
+    @property
+    def needs_acknowledgment(self) -> bool:
+        """Tell whether reconcile needs `acknowledge_duplicate_risk`."""
+        return self.state != "accepted" and self.reply_state != "delivery_failed"
+
+    @property
+    def resends(self) -> bool:
+        """Tell whether reconcile sends the reply again."""
+        return self.state not in ("accepted", "executing")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "operation_id": self.operation_id,
+            "connection": self.connection,
+            "state": self.state,
+            "reply_state": self.reply_state,
+            "attempts": self.attempts,
+            "version": self.version,
+            "admitted_at": self.admitted_at.isoformat(timespec="microseconds"),
+            "updated_at": self.updated_at.isoformat(timespec="microseconds"),
+            "age_seconds": self.age.total_seconds(),
+            "holder": self.holder,
+            "holder_alive": self.holder_alive,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """How often something happened on a connection, and how long it took: in one hour, or in all."""
+
+    hour: datetime | None
+    """When the hour begins; None in the totals."""
+    connection: str
+    measure: str
+    count: int
+    mean: timedelta | None
+    """From admission to claim or delivery, from claim to settlement; None for what has no duration."""
+    longest: timedelta | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "hour": None if self.hour is None else self.hour.isoformat(),
+            "connection": self.connection,
+            "measure": self.measure,
+            "count": self.count,
+            "mean_seconds": None if self.mean is None else self.mean.total_seconds(),
+            "longest_seconds": None if self.longest is None else self.longest.total_seconds(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Totals by connection and measure, and the same by hour, oldest first."""
+
+    totals: tuple[Measured, ...] = field(repr=False)
+    hours: tuple[Measured, ...] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"totals": [row.to_json() for row in self.totals], "hours": [row.to_json() for row in self.hours]}
+
+
+# What bounds a call.
+
+
+def page_limit(limit: int | None, limits: Limits) -> int:
+    """Return how many rows a page holds; raises `InvalidValue` outside the range."""
+    if limit is None:
+        return limits.max_journal_page
+    least, most = COUNTS["max_journal_page"]
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise InvalidValue(f"limit must be a whole number from {least} to {most}, not {type(limit).__name__}")
+    if not least <= limit <= most:
+        raise InvalidValue(f"limit must be from {least} to {most}, not {limit}")
+    return limit
+
+
+def cursor_position(cursor: str | None) -> int | None:
+    """Return the position that a cursor stands for; raises `InvalidValue` for what no page has given."""
+    if cursor is None:
+        return None
+    if not isinstance(cursor, str):
+        raise InvalidValue(f"after must be a cursor, the `next` of a page, not {type(cursor).__name__}")
+    if _CURSOR.fullmatch(cursor) is None or int(cursor) > LARGEST:
+        raise InvalidValue(f"after must be a cursor, the `next` of a page: a whole number from 0 to {LARGEST}")
+    return int(cursor)
+
+
+class Seen(NamedTuple):
+    """The ids of the scopes that a call may know of; None stands for all, erased ones and what has no scope included."""
+
+    scope_ids: frozenset[bytes] | None
+    keys: Callable[[], Iterable[ScopeKey]]
+    """Gives their keys; it costs time in proportion to their number, so it is called only where ids are looked for."""
+
+    def includes(self, scope_id: bytes | None) -> bool:
+        return self.scope_ids is None or scope_id in self.scope_ids
+
+    @property
+    def parameter(self) -> str | None:
+        """What statements take as `:scopes`."""
+        return None if self.scope_ids is None else _hexes(self.scope_ids)
+
+
+def seen_by(store: SQLiteStore, reach: Reach) -> Seen:
+    """Resolve a reach to the scopes that the journal has in it."""
+    if reach.tenant is EVERY_TENANT:
+        return Seen(None, lambda: (ScopeKey(*row) for row in store.connection.execute(TIMELINE.keys_of_all)))
+    if reach.tenant is None:
+        own = store.scope_of(reach.identity.scope)
+        keys: tuple[ScopeKey, ...] = () if own is None else (own,)
+    else:
+        keys = tuple(ScopeKey(*row) for row in store.connection.execute(TIMELINE.keys_of_tenant, (reach.tenant,)))
+    return Seen(frozenset(key.scope_id for key in keys), lambda: keys)
+
+
+def _hexes(values: Iterable[bytes]) -> str:
+    """Return bytes as the JSON list that statements compare `hex(column)` with."""
+    return json.dumps([value.hex().upper() for value in values])
+
+
+# Unresolved.
+
+
+def unresolved(
+    store: SQLiteStore,
+    reach: Reach,
+    limits: Limits,
+    limit: int | None = None,
+    after: str | None = None,
+    *,
+    now: int,
+    is_live: Callable[[int], bool] | None = None,
+) -> Page[UnresolvedOperation]:
+    """Return a page of what needs attention, oldest first. `now` is the journal's clock, `is_live` tells which openings live."""
+    most, position = page_limit(limit, limits), cursor_position(after) or 0
+    values = {"scopes": seen_by(store, reach).parameter, "after": position, "limit": most + 1}
+    rows = [UnresolvedRow(*row) for row in store.connection.execute(TIMELINE.unresolved, values)]
+    shown = tuple(_unresolved(row, now, is_live) for row in rows[:most])
+    return Page(shown, str(rows[most - 1].operation) if len(rows) > most else None)
+
+
+def _unresolved(row: UnresolvedRow, now: int, is_live: Callable[[int], bool] | None) -> UnresolvedOperation:
+    holder = row.claimed_by if row.state == "executing" else None
+    return UnresolvedOperation(
+        operation_id=row.operation_id,
+        connection=row.connection,
+        state=row.state,
+        reply_state=row.reply_state,
+        attempts=row.attempts,
+        version=row.version,
+        admitted_at=instant(row.admitted_at),
+        updated_at=instant(row.updated_at),
+        age=timedelta(microseconds=max(0, now - row.admitted_at)),
+        holder=holder,
+        holder_alive=None if holder is None or is_live is None else is_live(holder),
+    )
+
+
+# Timeline.
+
+
+def timeline(
+    store: SQLiteStore,
+    reach: Reach,
+    limits: Limits,
+    where: TimelineFilter,
+    limit: int | None = None,
+    after: str | None = None,
+    *,
+    newest_first: bool = False,
+    with_text: bool = False,
+) -> Page[TimelineEntry]:
+    """Return a page of what happened, in order of position or newest first; a cursor goes on in the order that is asked for."""
+    most, cursor = page_limit(limit, limits), cursor_position(after)
+    query = _Query(store, seen_by(store, reach), where)
+    rows = list(query.rows(most + 1, cursor, newest_first))
+    shown = _decoded(rows[:most])
+    names = _names_of(store, (recorded for _, recorded in shown), with_text)
+    entries = tuple(entry_of(recorded, row.type, names) for row, recorded in shown)
+    return Page(entries, str(rows[most - 1].position) if len(rows) > most else None)
+
+
+class _Query:
+    """A filter, resolved to one way into the journal, a key for each scope that knows the id, and what is left to compare."""
+
+    def __init__(self, store: SQLiteStore, seen: Seen, where: TimelineFilter) -> None:
+        self._store = store
+        self._seen = seen
+        conversations = self._pseudonyms(where.conversation, "conversation")
+        threads = self._pseudonyms(where.thread, "thread")
+        actors = self._pseudonyms(where.actor, "actor", "principal")
+        self._path = "by_position"
+        self._keys: Sequence[int | bytes | None] = (None,)
+        if where.operation_id is not None:
+            operation = visible_operation(store, seen, where.operation_id)
+            self._path, self._keys = "by_operation", () if operation is None else (operation,)
+        elif actors is not None:
+            self._path, self._keys = "by_actor", actors
+        elif conversations is not None:
+            self._path, self._keys = "by_conversation", conversations
+        types = where.types
+        if where.outcome is not None:
+            outcome_type = TYPE_OF_OUTCOME[where.outcome]
+            types = (outcome_type,) if types is None or outcome_type in types else ()
+        self._values = {
+            "scopes": seen.parameter,
+            "connection": where.connection,
+            "conversations": None if conversations is None else _hexes(conversations),
+            "threads": None if threads is None else _hexes(threads),
+            "actors": None if actors is None else _hexes(actors),
+            "actor_kind": where.actor_kind,
+            "correlation": None if where.correlation is None else bytes.fromhex(where.correlation),
+            "types": None if types is None else json.dumps(types),
+            "settled": where.outcome if where.outcome in SETTLED else None,
+        }
+        if any(wanted is not None and not wanted for wanted in (conversations, threads, actors, types)):
+            self._keys = ()
+        self._after = max(where.after or 0, 0 if where.since is None else self._first_at(instant_us(where.since)) - 1)
+        self._before = min(
+            LARGEST if where.before is None else where.before,
+            LARGEST if where.until is None else self._first_at(instant_us(where.until)),
+        )
+
+    def rows(self, limit: int, cursor: int | None, newest_first: bool) -> Iterator[EventRow]:
+        """Yield the events in order, a few of each key at a time, so that many keys cost one row each and not a page."""
+        values = {**self._values, "limit": limit, "after": self._after, "before": self._before}
+        if cursor is not None and newest_first:
+            values["before"] = min(cursor, self._before)
+        elif cursor is not None:
+            values["after"] = max(cursor, self._after)
+        statement = getattr(TIMELINE, f"{self._path}_newest_first" if newest_first else self._path)
+        cursors = [self._store.connection.execute(statement, {**values, "key": key}) for key in self._keys]
+        try:
+            merged = heapq.merge(*cursors, key=lambda row: row[0], reverse=newest_first)
+            yield from (EventRow(*row) for row in islice(merged, limit))
+        finally:
+            for each in cursors:
+                each.close()
+
+    def _pseudonyms(self, value: str | None, *kinds: SubjectKind) -> Sequence[bytes] | None:
+        """Return what an id is called in the scopes that are seen: None when it is not asked for, none when nobody knows it."""
+        if value is None:
+            return None
+        pseudonyms = (key.pseudonym(kind, value) for key in self._seen.keys() for kind in kinds)
+        return [pseudonym for pseudonym in pseudonyms if self._store.subject(pseudonym) is not None]
+
+    def _first_at(self, microseconds: int) -> int:
+        """Return the position of the first event that was recorded at an instant or later; the one after the head if none was."""
+        low, high = 1, self._store.head().position + 1
+        while low < high:
+            middle = (low + high) // 2
+            with closing(self._store.connection.execute(TIMELINE.first_at, (middle,))) as found:
+                position, recorded_at = found.fetchone()
+            if recorded_at < microseconds:
+                low = position + 1
+            else:
+                high = middle
+        return low
+
+
+def visible_operation(store: SQLiteStore, seen: Seen, operation_id: str) -> int | None:
+    """Return the position of an operation's admission, None where it is unknown or another's."""
+    if _OPERATION_ID.fullmatch(operation_id) is None:
+        return None
+    row = store.connection.execute(TIMELINE.operation_of, (operation_id,)).fetchone()
+    return row[0] if row is not None and seen.includes(row[1]) else None
+
+
+def _decoded(rows: Iterable[EventRow]) -> list[tuple[EventRow, Recorded]]:
+    """Decode events; one of a type that this release does not know is shown without its state."""
+    decoded = []
+    for row in rows:
+        try:
+            recorded = row.recorded
+        except UnknownEvent:
+            recorded = row._replace(type_version=0).recorded
+        except ValueError:
+            raise JournalDamaged(
+                f"the event at position {row.position} cannot be read; look at the journal with `counterfoil verify`"
+            ) from None
+        decoded.append((row, recorded))
+    return decoded
+
+
+def _names_of(store: SQLiteStore, events: Iterable[Recorded], with_text: bool) -> Names:
+    """Look up what a stretch of events needs to be shown, each thing once."""
+    subjects: dict[bytes, str | None] = {}
+    operations: dict[int, str | None] = {}
+    external: dict[int, str | None] = {}
+    texts: dict[int, str | None] = {}
+    for recorded in events:
+        header, position = recorded.header, recorded.position
+        for pseudonym in (header.conversation, header.thread, header.actor):
+            if pseudonym is not None and pseudonym not in subjects:
+                subjects[pseudonym] = store.subject(pseudonym)
+        external[position] = _external_id(store, position)
+        if with_text:
+            payload = store.payload(position)
+            texts[position] = None if payload is None else payload.body.decode("utf-8", "surrogatepass")
+        if recorded.originator_id.startswith(OPERATION_PREFIX):
+            operations[position if header.operation is None else header.operation] = recorded.originator_id
+        elif header.operation is not None and header.operation not in operations:
+            operations[header.operation] = store.originator_at(header.operation)
+        if header.operation is not None and header.operation not in external:
+            external[header.operation] = _external_id(store, header.operation)
+    return Names(_present(subjects), _present(operations), _present(external), _present(texts))
+
+
+K = TypeVar("K")
+
+
+def _present(values: dict[K, str | None]) -> dict[K, str]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _external_id(store: SQLiteStore, position: int) -> str | None:
+    row = store.connection.execute(READ.external_id, (position,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+# Explain.
+
+
+def explain(
+    store: SQLiteStore,
+    reach: Reach,
+    identifier: str,
+    *,
+    with_text: bool = False,
+    now: int | None = None,
+    is_live: Callable[[int], bool] | None = None,
+) -> list[Story]:
+    """
+    Return the stories of an operation id, or of every occurrence of a platform's event id, oldest first; none for a miss.
+
+    `now` is the journal's clock and `is_live` tells which openings live: with them a story says for how long nothing has
+    happened, and whether somebody may still be at it.
+    """
+    if not isinstance(identifier, str):
+        raise InvalidValue(f"explain takes an operation id or an event id as text, not {type(identifier).__name__}")
+    seen = seen_by(store, reach)
+    operation = visible_operation(store, seen, identifier)
+    if operation is not None:
+        return [_story(store, operation, with_text, now, is_live)]
+    values = {"external_id": identifier, "scopes": seen.parameter}
+    positions = [row[0] for row in store.connection.execute(TIMELINE.admissions_by_external_id, values)]
+    return [_story(store, position, with_text, now, is_live) for position in positions]
+
+
+def _story(store: SQLiteStore, operation: int, with_text: bool, now: int | None, is_live: Callable[[int], bool] | None) -> Story:
+    rows = (EventRow(*row) for row in store.connection.execute(READ.events_of_operation, (operation,)))
+    events = [recorded for _, recorded in _decoded(rows)]
+    if any(recorded.event is None for recorded in events):
+        raise FormatUnknown("the operation has events of a type that this release does not know; install a newer release")
+    row = store.connection.execute(READ.repeats, (operation,)).fetchone()
+    return story_of(
+        events,
+        _names_of(store, events, with_text),
+        fences=_fences(store, events),
+        repeats=0 if row is None else row[0],
+        now=now,
+        is_live=is_live,
+    )
+
+
+def _fences(store: SQLiteStore, events: Iterable[Recorded]) -> dict[int, str]:
+    """Return the fences of grants and claims by position; a claim's may have been granted for an earlier message."""
+    fences: dict[int, str] = {}
+    lease_id = ""
+    for recorded in events:
+        match recorded.event:
+            case OperationAdmitted(route=route):
+                lease_id = lock_id(store.head().journal_key, ROUTE_LOCK, route)
+            case LockGranted():
+                fences[recorded.position] = _fence(store, recorded.position)
+            case OperationClaimed(grant=grant):
+                row = store.connection.execute(TIMELINE.grant_at, (lease_id, grant)).fetchone()
+                if row is not None:
+                    fences[recorded.position] = _fence(store, row[0])
+    return fences
+
+
+def _fence(store: SQLiteStore, position: int) -> str:
+    return fence_text(fence_of(store.epoch_at(position), position))
+
+
+# Statistics.
+
+_TIMED: Final = SETTLED | {"claimed", "delivered"}
+
+
+def statistics(store: SQLiteStore, reach: Reach) -> Statistics:
+    """Return counts and latencies, summed over the scopes in reach."""
+    values = {"scopes": seen_by(store, reach).parameter}
+    return Statistics(
+        totals=tuple(_measured(*row) for row in store.connection.execute(TIMELINE.statistics_totals, values)),
+        hours=tuple(_measured(*row) for row in store.connection.execute(TIMELINE.statistics_by_hour, values)),
+    )
+
+
+def _measured(hour: int | None, connection: str, measure: str, count: int, total: int, longest: int) -> Measured:
+    timed = measure in _TIMED
+    return Measured(
+        hour=None if hour is None else instant(hour),
+        connection=connection,
+        measure=measure,
+        count=count,
+        mean=timedelta(microseconds=total // count) if timed else None,
+        longest=timedelta(microseconds=longest) if timed else None,
+    )

@@ -1,0 +1,64 @@
+"""Checks what an operator asks for before it becomes a command, so that a wrong word is refused by name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from counterfoil.domain.errors import InvalidValue
+from counterfoil.domain.identity import Reach
+from counterfoil.domain.ids import CLASS_WORD
+from counterfoil.domain.reconcile import Reconcile, Reconciliation
+
+from .commands.once import Once, command_id_bytes, fingerprint
+from .commands.reconcile import ReconcileOperation, ResendClaimed
+from .committer import Command
+
+NOTE_BYTES = 4_096
+
+
+def reconcile_command(
+    reach: Reach,
+    operation_id: str,
+    *,
+    expected_version: int,
+    acknowledge_duplicate_risk: bool,
+    force: bool,
+    reason: str,
+    note: str | None,
+    command_id: str | bytes | None,
+    may_send: bool,
+) -> Command[Reconciliation | ResendClaimed]:
+    """Return the command; raises `InvalidValue` that names what is wrong and what would be right."""
+    if not isinstance(operation_id, str):
+        raise InvalidValue(f"operation_id must be text like op-…, not {type(operation_id).__name__}")
+    if isinstance(expected_version, bool) or not isinstance(expected_version, int):
+        raise InvalidValue(f"expected_version must be a whole number, not {type(expected_version).__name__}")
+    if not isinstance(reason, str) or re.fullmatch(CLASS_WORD.strip("^$"), reason) is None:
+        raise InvalidValue("reason must be a word of 1 to 64 of a-z, 0-9 and _; put free text into the note")
+    if note is not None and (not isinstance(note, str) or len(note.encode("utf-8", "surrogatepass")) > NOTE_BYTES):
+        raise InvalidValue(f"note must be text of at most {NOTE_BYTES} bytes")
+    asked = Reconcile(expected_version, bool(acknowledge_duplicate_risk), bool(force), reason, note)
+    command = ReconcileOperation(reach, operation_id, asked, may_send)
+    if command_id is None:
+        return command
+    mark = fingerprint(
+        "reconcile",
+        operation_id,
+        expected_version,
+        int(asked.acknowledge_duplicate_risk),
+        int(asked.force),
+        reason,
+        None if note is None else note.encode("utf-8", "surrogatepass"),
+    )
+    return Once(command, reach.identity.scope, command_id_bytes(command_id), mark, _dump, _load)
+
+
+def _dump(answer: Reconciliation | ResendClaimed) -> dict[str, Any] | None:
+    if isinstance(answer, ResendClaimed) or answer.status != "resolved":
+        return None
+    return {"outcome": answer.outcome, "version": answer.version}
+
+
+def _load(values: dict[str, Any]) -> Reconciliation | ResendClaimed:
+    return Reconciliation("resolved", **values)

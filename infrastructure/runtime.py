@@ -1,0 +1,447 @@
+"""
+The runtime: it authorises, admits, runs one turn at a time on each route, and sends what was staged.
+
+Each route that has work is run by a task of its own, which the runtime owns and awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from pydantic import ValidationError
+
+from counterfoil.domain.admission import Admission, refused
+from counterfoil.domain.duration import microseconds
+from counterfoil.domain.errors import CounterfoilError, Denied, InvalidValue, JournalUnavailable
+from counterfoil.domain.exchange import Action, Reply
+from counterfoil.domain.identity import Every, Grant, Identity, reach
+from counterfoil.domain.inbound import Inbound
+from counterfoil.domain.limits import Limits
+from counterfoil.domain.operation import Outcome
+from counterfoil.domain.reconcile import ReconcileOutcome, Reconciliation
+from counterfoil.domain.turn import Delivery
+
+from .callbacks import Authorize, Deliver, ResolveAgent, call, send
+from .commands.admission import AdmitInbound
+from .commands.leases import Renew
+from .commands.reconcile import ResendClaimed
+from .commands.turn import Claimed, Mark, Release, Settle
+from .committer import Command
+from .journal_async import AsyncJournal
+from .reconciling import reconcile_command
+from .remembering import Remembered, remember, waiting_routes
+from .route_worker import Job, RouteWorker, Run
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WATCH_SECONDS: Final = 0.05
+"""How often routes that another process holds are looked at: its death is seen within this."""
+
+GRACE_SECONDS: Final = 1.0
+"""What a stop waits beyond `stop_deadline` for the records of what did not end."""
+
+
+_RESENT: Final[dict[str, ReconcileOutcome]] = {
+    "delivered": "reply_delivered",
+    "delivery_failed": "reply_failed",
+    "delivery_unknown": "reply_unknown",
+}
+
+
+class Scheduled(NamedTuple):
+    """What an admission gives its route to do."""
+
+    route: str
+    position: int
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a resume found waiting and has started."""
+
+    routes: int
+
+
+class Runtime:
+    """
+    Run a host's agents on a journal.
+
+    `authorize(inbound, action)` gives a `Grant` or None; `resolve_agent(alias, identity, inbound)` a callable that gets a `Turn`
+    and returns text; `deliver(reply)` returns None or the message id when it was delivered, or `DeliveryFailed`. Each may be a
+    coroutine function, or plain, and then runs in a thread. Use the runtime as a context manager: leaving it stops it and keeps
+    what waits for the next `resume`.
+    """
+
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        *,
+        authorize: Authorize,
+        resolve_agent: ResolveAgent,
+        deliver: Deliver,
+        limits: Limits | None = None,
+        deliver_timeout: timedelta | str = "30s",
+    ) -> None:
+        for name, function in (("authorize", authorize), ("resolve_agent", resolve_agent), ("deliver", deliver)):
+            if not callable(function):
+                raise InvalidValue(f"{name} must be callable, not {type(function).__name__}")
+        self.journal = journal
+        self.authorize = authorize
+        self.resolve_agent = resolve_agent
+        self._deliver = deliver
+        if limits is not None:
+            journal.core.use_limits(limits)
+        self._deliver_seconds = microseconds(deliver_timeout, name="deliver_timeout") / 1_000_000
+        self._workers: dict[str, RouteWorker] = {}
+        self._room = asyncio.Event()
+        self._renewer: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[None]] = set()
+        self._look = asyncio.Lock()
+        self._seen = (0.0, 0)
+        self._slots: asyncio.Semaphore | None = None
+        self.stopping = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop(keep_queued=True)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the journal's opening; those given to the runtime became them."""
+        return self.journal.limits
+
+    @property
+    def slots(self) -> asyncio.Semaphore:
+        """The turns that may run at once."""
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self.limits.max_active_sessions)
+        return self._slots
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return self.journal.core.counters
+
+    # Admission.
+
+    async def admit(self, inbound: Inbound | Mapping[str, Any]) -> Admission:
+        """
+        Authorise one event, admit it, and schedule its turn.
+
+        Returns after the durable append and before any model or tool call. A mapping that is no inbound event is `malformed`.
+        Acknowledge to the platform unless the answer is `retryable`.
+        """
+        answer, scheduled = await self._decide(inbound)
+        if scheduled is not None:
+            worker = self._worker(scheduled.route)
+            worker.add(scheduled.position, scheduled.job)
+            worker.start()
+        return self.journal.core.count_admission(answer)
+
+    async def _decide(self, inbound: Inbound | Mapping[str, Any]) -> tuple[Admission, Scheduled | None]:
+        if self.stopping:
+            return refused("stopped"), None
+        if not isinstance(inbound, Inbound):
+            try:
+                inbound = Inbound.model_validate(inbound)
+            except ValidationError:
+                return refused("malformed"), None
+        if len(inbound.body) > self.limits.max_input_bytes:
+            return refused("oversized"), None
+        is_command = inbound.text.lstrip().startswith("/")
+        grant = await self.grant_for(inbound, "command" if is_command else "message")
+        if isinstance(grant, Admission):
+            return grant, None
+        if is_command:
+            return refused("unknown_command"), None
+        if self.stopping:
+            return refused("stopped"), None
+        try:
+            admitted = await self.submit(AdmitInbound(inbound, grant, grant.alias))
+        except JournalUnavailable:
+            return refused("unavailable"), None
+        answer: Admission = admitted.admission
+        if admitted.position is None or admitted.route is None or answer.operation_id is None:
+            return answer, None
+        return answer, Scheduled(admitted.route, admitted.position, Job(answer.operation_id, inbound, grant))
+
+    async def grant_for(self, inbound: Inbound, action: Action) -> Grant | Admission:
+        """Ask the host, and return its grant, or the refusal that follows."""
+        try:
+            grant = await call(self.authorize, inbound, action)
+        except Exception as error:
+            log.warning("authorize raised %s", type(error).__name__)
+            return refused("authorization_failed")
+        if not isinstance(grant, Grant):
+            if grant is not None:
+                log.warning("authorize returned %s, not a Grant or None", type(grant).__name__)
+            return refused("rejected")
+        if grant.identity.refusal(self.journal.core.now()) is not None:
+            return refused("revoked")
+        return grant
+
+    def _worker(self, route: str) -> RouteWorker:
+        worker = self._workers.get(route)
+        if worker is None:
+            worker = self._workers[route] = RouteWorker(self, route)
+        return worker
+
+    def forget(self, worker: RouteWorker) -> None:
+        """A route has no work left here."""
+        if self._workers.get(worker.route) is worker and worker.fence is None:
+            del self._workers[worker.route]
+
+    # Room: who feeds a runtime waits for it instead of asking again and again.
+
+    def made_room(self) -> None:
+        """An entry has left a queue."""
+        self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """
+        Wait, after a refusal for `capacity`, until an entry has left a queue here, or for a quarter of a second for those of
+        other processes.
+        """
+        self._room.clear()
+        try:
+            async with asyncio.timeout(0.25):
+                await self._room.wait()
+        except TimeoutError:
+            return
+
+    # What was found waiting.
+
+    async def resume(self, identity: Identity, *, tenant: str | Every | None = None) -> Resumed:
+        """
+        Start what waits from openings that have ended, in the identity's scope or in the tenants that it names.
+
+        Entries older than `max_wait` are stepped over: they stay accepted, are listed, and run when their event comes again.
+        """
+        core = self.journal.core
+        reached = reach(identity, tenant)
+        identity.require_active(core.now())
+        found = await self.journal.core.read_async(lambda store: waiting_routes(store, reached))
+        own = core.engine.opening_id
+        routes = [
+            item.route
+            for item in found
+            if item.opening_id == own or not core.is_live(item.opening_id)
+            if item.route not in self._workers
+        ]
+        for route in routes:
+            self._worker(route).start()
+        return Resumed(len(routes))
+
+    async def drain(self, timeout: timedelta | str | None = None) -> bool:  # noqa: ASYNC109 - it answers, and does not raise
+        """Wait until no route has work here; tells whether that came within the time."""
+        end = None if timeout is None else asyncio.get_running_loop().time() + microseconds(timeout, name="timeout") / 1_000_000
+        while tasks := [worker.task for worker in self._workers.values() if worker.task is not None and not worker.task.done()]:
+            left = None if end is None else end - asyncio.get_running_loop().time()
+            if left is not None and left <= 0:
+                return False
+            await asyncio.wait(tasks, timeout=left)
+        return True
+
+    # Reconcile with sending.
+
+    async def reconcile(
+        self,
+        identity: Identity,
+        operation_id: str,
+        *,
+        expected_version: int,
+        acknowledge_duplicate_risk: bool = False,
+        force: bool = False,
+        reason: str = "operator",
+        note: str | None = None,
+        command_id: str | bytes | None = None,
+        tenant: str | Every | None = None,
+    ) -> Reconciliation:
+        """
+        File what cannot be proven, and send again what has to be sent: as `Desk.reconcile`, with the sending.
+
+        A reply that is pending or unknown needs `acknowledge_duplicate_risk`. `authorize` is asked again; a withdrawn grant sends
+        nothing. The resend is claimed in the journal before it is sent, so of two operators at once one sends.
+        """
+        core = self.journal.core
+        reached = reach(identity, tenant)
+        command = reconcile_command(
+            reached,
+            operation_id,
+            expected_version=expected_version,
+            acknowledge_duplicate_risk=acknowledge_duplicate_risk,
+            force=force,
+            reason=reason,
+            note=note,
+            command_id=command_id,
+            may_send=True,
+        )
+        try:
+            identity.require_active(core.now())
+            remembered = await self.journal.core.read_async(lambda store: remember(store, operation_id))
+            if remembered is not None and not await self._may_resend(remembered, expected_version):
+                return Reconciliation("denied", version=remembered.operation.version)
+            answer = await self.submit(command)
+            if not isinstance(answer, ResendClaimed):
+                return answer
+            return await self._resend(answer, remembered)
+        except Denied:
+            return Reconciliation("denied")
+        except JournalUnavailable:
+            return Reconciliation("unavailable")
+
+    async def _may_resend(self, remembered: Remembered, expected_version: int) -> bool:
+        """Ask the host anew where a reply would be sent; what is not sent needs no grant."""
+        operation = remembered.operation
+        if operation.version != expected_version or not operation.ended or operation.resolved:
+            return True
+        if remembered.inbound is None or remembered.reply is None:
+            return False
+        return isinstance(await self.grant_for(remembered.inbound, "message"), Grant)
+
+    async def _resend(self, claimed: ResendClaimed, remembered: Remembered | None) -> Reconciliation:
+        if remembered is None or remembered.reply is None:
+            delivery = Delivery("delivery_failed", "text_erased")
+        else:
+            delivery = await self.send(remembered.reply)
+        marked = await self.submit(Mark(claimed.operation.operation_id, claimed.attempt, delivery))
+        return Reconciliation("resolved", _RESENT[delivery.outcome], version=marked.operation.version)
+
+    # What workers use.
+
+    async def submit(self, command: Command[T]) -> T:
+        """Run a command in the journal."""
+        return await self.journal.core.committer.submit_async(command)
+
+    async def remembered(self, operation_id: str) -> Remembered | None:
+        return await self.journal.core.read_async(lambda store: remember(store, operation_id))
+
+    async def send(self, reply: Reply) -> Delivery:
+        """Call the host's `deliver`, and count what is known."""
+        delivery = await send(self._deliver, reply, self._deliver_seconds)
+        self._count_delivery(delivery)
+        return delivery
+
+    def _count_delivery(self, delivery: Delivery) -> None:
+        self.counters["deliveries"] += delivery.outcome == "delivered"
+        self.counters["delivery_failures"] += delivery.outcome == "delivery_failed"
+
+    def count_outcome(self, outcome: Outcome) -> None:
+        self.counters["completed" if outcome == "succeeded" else outcome] += 1
+
+    def refuse_late(self, run: Run, operation_id: str, fence: int) -> None:
+        """A run did not end when it was told to: when it does, its result is refused, and the refusal recorded."""
+
+        async def wait() -> None:
+            await asyncio.wait({run.task})
+            with suppress(CounterfoilError):
+                await self.submit(Settle(operation_id, fence, run.answer()))
+
+        task = asyncio.create_task(wait(), name="counterfoil-late")
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    # Leases.
+
+    def keep_renewing(self) -> None:
+        """See that the leases of this runtime are renewed as long as it has any."""
+        if self._renewer is None or self._renewer.done():
+            self._renewer = asyncio.create_task(self._renew(), name="counterfoil-renewal")
+
+    async def _renew(self) -> None:
+        """Renew every third of the ttl: one command for all leases. A lease that was not renewed in time is lost."""
+        core = self.journal.core
+        ttl = self.limits.duration("lease_ttl")
+        renewed = core.clock.boot()
+        while True:
+            await asyncio.sleep(ttl / 3 / 1_000_000)
+            held = [worker for worker in self._workers.values() if worker.fence is not None]
+            if not held:
+                return
+            asked = core.clock.boot()
+            try:
+                standing = await self.submit(Renew())
+                renewed = asked
+            except JournalUnavailable:
+                self.counters["storage_failures"] += 1
+                if core.clock.boot() - renewed < ttl * 1_000:
+                    continue
+                standing = frozenset()
+            for worker in held:
+                if worker.fence is not None and worker.lease_id not in standing:
+                    worker.lose_lease()
+
+    async def wait_for_route(self, claimed: Claimed | None) -> None:
+        """Wait until the opening that holds a route has ended, or the history has moved on since the claim was tried."""
+        core = self.journal.core
+        while claimed is not None and not self.stopping:
+            await asyncio.sleep(WATCH_SECONDS)
+            if claimed.holder is not None and not core.is_live(claimed.holder):
+                return
+            if await self._position() != claimed.position:
+                return
+
+    async def _position(self) -> int:
+        """Return the position of the head, read once for all routes that wait."""
+        async with self._look:
+            now = asyncio.get_running_loop().time()
+            if now - self._seen[0] > WATCH_SECONDS / 2:
+                self._seen = (now, await self.journal.position())
+            return self._seen[1]
+
+    # The end.
+
+    async def stop(self, *, keep_queued: bool = False) -> None:
+        """
+        Refuse new work, cancel what waits, abort what runs, wait at most `stop_deadline`, and give the leases back.
+
+        With `keep_queued` what waits stays accepted, and the next `resume` runs it. A run that does not end in time is recorded
+        as `execution_unknown`. Calling it again retries what failed.
+        """
+        self.stopping = True
+        self.made_room()
+        workers = list(self._workers.values())
+        for worker in workers:
+            if worker.run is not None:
+                worker.run.abort("cancelled_at_shutdown")
+        if not keep_queued:
+            for worker in workers:
+                await worker.cancel_waiting()
+        tasks = {worker.task for worker in workers if worker.task is not None}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self.limits.duration("stop_deadline") / 1_000_000 + GRACE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._renewer is not None:
+            self._renewer.cancel()
+            await asyncio.gather(self._renewer, return_exceptions=True)
+        for worker in workers:
+            await self._let_go(worker)
+        for task in list(self._late):
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
+
+    async def _let_go(self, worker: RouteWorker) -> None:
+        """Give a route's lease back; a failure keeps it for the next call of `stop`."""
+        if worker.fence is not None:
+            try:
+                await self.submit(Release(worker.route, worker.fence, force=True))
+            except JournalUnavailable:
+                self.counters["storage_failures"] += 1
+                return
+            worker.fence = None
+        self.forget(worker)

@@ -1,0 +1,190 @@
+-- name: by_position
+-- A page of the timeline, along the positions, oldest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position LIMIT :limit
+
+-- name: by_position_newest_first
+-- A page of the timeline, along the positions, newest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position DESC LIMIT :limit
+
+-- name: by_operation
+-- A page of the events on behalf of one operation, its admission included, oldest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE (position = :key OR operation = :key)
+  AND position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position LIMIT :limit
+
+-- name: by_operation_newest_first
+-- A page of the events on behalf of one operation, its admission included, newest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE (position = :key OR operation = :key)
+  AND position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position DESC LIMIT :limit
+
+-- name: by_conversation
+-- A page of the events in one conversation, oldest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE conversation = :key
+  AND position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position LIMIT :limit
+
+-- name: by_conversation_newest_first
+-- A page of the events in one conversation, newest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE conversation = :key
+  AND position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position DESC LIMIT :limit
+
+-- name: by_actor
+-- A page of what one person or operator did, oldest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE actor = :key
+  AND position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position LIMIT :limit
+
+-- name: by_actor_newest_first
+-- A page of what one person or operator did, newest first.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event
+WHERE actor = :key
+  AND position > :after AND position < :before
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:connection IS NULL OR connection = :connection)
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
+  AND (:correlation IS NULL OR correlation = :correlation)
+  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+ORDER BY position DESC LIMIT :limit
+
+-- name: first_at
+-- The first event at or after a position: positions and times grow together, so a time is found by halving.
+SELECT position, recorded_at FROM cf_event WHERE position >= ? ORDER BY position LIMIT 1
+
+-- name: keys_of_tenant
+-- Ids and keys of the scopes of one tenant.
+SELECT scope_id, key FROM cf_scope WHERE tenant = ? AND key IS NOT NULL
+
+-- name: keys_of_all
+-- Ids and keys of all scopes that were not erased.
+SELECT scope_id, key FROM cf_scope WHERE key IS NOT NULL
+
+-- name: operation_of
+-- The admission of an operation: its position and its scope.
+SELECT position, scope_id FROM cf_event WHERE originator_id = ? AND originator_version = 1 AND type = 'operation.admitted'
+
+-- name: admissions_by_external_id
+-- The admissions of a platform's event id in these scopes.
+SELECT cf_event.position
+FROM cf_external_id JOIN cf_event USING (position)
+WHERE external_id = :external_id AND type = 'operation.admitted'
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+ORDER BY cf_event.position
+
+-- name: grant_at
+-- The position of a grant by its version in the stream of its lock's key.
+SELECT position FROM cf_event WHERE originator_id = ? AND originator_version = ? AND type = 'lock.granted'
+
+-- name: unresolved
+-- A page of the operations that need attention, oldest first.
+SELECT operation, operation_id, scope_id, connection, state, reply_state, attempts, version, admitted_at, updated_at, claimed_by
+FROM cf_unresolved_v1
+WHERE operation > :after AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+ORDER BY operation LIMIT :limit
+
+-- name: statistics_totals
+-- Counts and latencies by connection and measure.
+SELECT NULL, connection, measure, sum(events), sum(total_us), max(longest_us)
+FROM cf_statistics_v1
+WHERE :scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes))
+GROUP BY connection, measure ORDER BY connection, measure
+
+-- name: statistics_by_hour
+-- Counts and latencies by hour, connection and measure.
+SELECT hour, connection, measure, sum(events), sum(total_us), max(longest_us)
+FROM cf_statistics_v1
+WHERE :scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes))
+GROUP BY hour, connection, measure ORDER BY hour, connection, measure
