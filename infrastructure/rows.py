@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from counterfoil.domain import erasure, lock, opening, operation, route
 from counterfoil.domain.event import REGISTRY, Header, Recorded
 
 SQLRow: TypeAlias = tuple[Any, ...]
+
+EVENT_MODULES: Final = (erasure, lock, opening, operation, route)
+"""What registers the types of events: whoever reads rows knows all of them, whatever else was imported."""
 
 
 class Head(NamedTuple):
