@@ -1,0 +1,44 @@
+"""Errors: the tree that a host may catch."""
+
+import inspect
+import re
+
+import pytest
+
+from counterfoil.domain import errors
+from counterfoil.domain.errors import CounterfoilError, Denied, InvalidValue, NotSent
+
+RAISED = {
+    name: cls
+    for name, cls in vars(errors).items()
+    if inspect.isclass(cls) and issubclass(cls, Exception) and cls.__module__ == errors.__name__
+}
+
+
+def test_the_tree_on_top_is_the_tree_of_the_classes() -> None:
+    """Each error once, under its parent."""
+    assert errors.__doc__ is not None
+    path: list[str] = []
+    drawn: dict[str, str | None] = {}
+    for line in errors.__doc__.splitlines():
+        found = re.match(r"    ((?:│   |    )*(?:[├└]── )?)(\w+)", line)
+        if found:
+            depth = len(found[1]) // 4
+            path = [*path[:depth], found[2]]
+            drawn[found[2]] = path[-2] if depth else None
+
+    assert {name: None if cls is CounterfoilError else cls.__bases__[0].__name__ for name, cls in RAISED.items()} == drawn
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_each_says_what_it_is(name: str) -> None:
+    """One sentence at least, and one base to catch them all."""
+    assert RAISED[name].__doc__
+    assert issubclass(RAISED[name], CounterfoilError)
+
+
+def test_reasons_are_attributes() -> None:
+    """A host need not read the message."""
+    assert "revoked" == Denied("the identity is revoked", reason="revoked").reason
+    assert ("not_sent", "no_program") == (NotSent().reason, NotSent("no_program").reason)
+    assert issubclass(InvalidValue, ValueError)
