@@ -176,7 +176,7 @@ def settle(
 
 def settle_unclaimed(operation: Operation, answer: Answer, context: Context) -> Steps:
     """
-    End an operation that was never claimed: refused when looked at anew, or cancelled while it waited. None if it waits no
+    End an operation that was never claimed: refused when looked at anew, or cancelled while it waited. Nothing if it waits no
     longer.
     """
     if operation.phase != "accepted":
