@@ -11,6 +11,8 @@ _LENGTH: Final = Struct(">I").pack
 _INTEGER: Final = Struct(">Iq").pack
 _PLACE: Final = Struct(">QQ").pack
 _ABSENT: Final = b"\xff\xff\xff\xff"
+_FEW: Final = 512
+_SHORT: Final = tuple(_LENGTH(length) for length in range(_FEW))  # nearly all values are this short
 
 EVENT_TAG: Final = "counterfoil.event.1"
 
@@ -26,12 +28,15 @@ def frame(*values: Framed) -> bytes:
     for value in values:
         if value is None:
             parts.append(_ABSENT)
+            continue
+        if isinstance(value, str):
+            value = value.encode()
         elif isinstance(value, int):
             parts.append(_INTEGER(8, value))
-        else:
-            data = value if isinstance(value, bytes) else value.encode()
-            parts.append(_LENGTH(len(data)))
-            parts.append(data)
+            continue
+        length = len(value)
+        parts.append(_SHORT[length] if length < _FEW else _LENGTH(length))
+        parts.append(value)
     return b"".join(parts)
 
 

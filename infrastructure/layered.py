@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -19,20 +19,27 @@ class Layered(Generic[K, V]):
     `keep` and `drop` end a command, `commit` and `rollback` a group. A value that is absent is None, and is cached as such.
     """
 
-    def __init__(self, load: Callable[[K], V | None]) -> None:
+    def __init__(self, load: Callable[[K], V | None], changed: list[Layered[Any, Any]]) -> None:
+        """Load what is not cached with `load`; when a command changes the first value, enter into `changed`."""
         self._load = load
+        self._list = changed
         self._committed: dict[K, V | None] = {}
         self._group: dict[K, V | None] = {}
         self._command: dict[K, V | None] = {}
 
     def get(self, key: K) -> V | None:
-        for layer in (self._command, self._group, self._committed):
-            if key in layer:
-                return layer[key]
+        if key in self._command:
+            return self._command[key]
+        if key in self._group:
+            return self._group[key]
+        if key in self._committed:
+            return self._committed[key]
         value = self._committed[key] = self._load(key)
         return value
 
     def put(self, key: K, value: V | None) -> None:
+        if not self._command:
+            self._list.append(self)
         self._command[key] = value
 
     def touched(self, key: K) -> bool:
@@ -53,17 +60,15 @@ class Layered(Generic[K, V]):
         yield from self._group.items()
 
     def keep(self) -> None:
-        if self._command:
-            self._group.update(self._command)
-            self._command.clear()
+        self._group.update(self._command)
+        self._command.clear()
 
     def drop(self) -> None:
         self._command.clear()
 
     def commit(self) -> None:
-        if self._group:
-            self._committed.update(self._group)
-            self._group.clear()
+        self._committed.update(self._group)
+        self._group.clear()
         if len(self._committed) > CACHE_ENTRIES:
             for key in list(self._committed)[: CACHE_ENTRIES // 2]:
                 del self._committed[key]

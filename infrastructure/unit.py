@@ -8,8 +8,8 @@ seen through the caches.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
 from counterfoil.domain import operation, route
 from counterfoil.domain.admission import Load
@@ -24,33 +24,21 @@ from counterfoil.domain.opening import OpeningEpochRaised, OpeningStarted, next_
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.route import Binding, Queue
 from counterfoil.projections.catalogue import BUILT_IN
-from counterfoil.projections.projection import Key, Projection
+from counterfoil.projections.projection import Projection
 
+from .caches import Caches, Store, Work
+from .changes import Changes
 from .clock import Clock
-from .layered import Layered
 from .rows import Head, Scoped
 
 RELEASE: Final = "0.1.0"
 
-
-class Store(Protocol):
-    """What a unit reads of an engine, inside its transaction."""
-
-    def stream(self, originator_id: str) -> list[Recorded]: ...
-    def stream_version(self, originator_id: str) -> int: ...
-    def originator_at(self, position: int) -> str | None: ...
-    def queue(self, route_id: str) -> Queue: ...
-    def row(self, projection: Projection[Any], key: Key) -> Any | None: ...
-    def deadline(self, lease_id: str) -> Deadline | None: ...
-    def deadlines_of_opening(self, opening_id: int) -> list[Deadline]: ...
-    def epoch_at(self, position: int) -> int: ...
-    def has_event(self, originator_id: str, version: int) -> bool: ...
-    def payload(self, position: int) -> Payload | None: ...
-    def subject(self, pseudonym: bytes) -> str | None: ...
-    def kept_command(self, key: tuple[bytes, bytes]) -> tuple[bytes, bytes, int] | None: ...
-    def scope_of(self, scope: Scope) -> ScopeKey | None: ...
-    def scope_by_id(self, scope_id: bytes) -> Scoped | None: ...
-    def load_of_opening(self, opening_id: int) -> dict[str, tuple[int, int]]: ...
+_BY_EVENT: Final[dict[type[Event], tuple[Projection[Any], ...]]] = {
+    cls: tuple(projection for projection in BUILT_IN if cls in projection.EVENTS) for cls in REGISTRY.types().values()
+}
+_LEASES: Final = "leases"
+_BINDINGS: Final = "bindings"
+_EPOCHS: Final = "epochs"
 
 
 class OpeningState:
@@ -59,85 +47,6 @@ class OpeningState:
     def __init__(self) -> None:
         self.opening_id: int | None = None
         self.started = False
-
-
-class Changes:
-    """What a group writes beside rows that are cached, in order."""
-
-    __slots__ = ("actions", "erased", "events", "external_ids", "payloads", "scopes", "subjects")
-
-    def __init__(self) -> None:
-        self.events: list[tuple[Any, ...]] = []
-        self.payloads: list[tuple[int, bytes, bytes]] = []
-        self.erased: list[tuple[int]] = []
-        self.external_ids: list[tuple[int, str]] = []
-        self.scopes: list[tuple[Any, ...]] = []
-        self.subjects: list[tuple[Any, ...]] = []
-        self.actions: list[tuple[str, tuple[Any, ...]]] = []
-        """Statements of `append.sql` by name with their values, for what is rare."""
-
-    def marks(self) -> tuple[int, ...]:
-        return tuple(len(getattr(self, name)) for name in self.__slots__)
-
-    def cut(self, marks: tuple[int, ...]) -> None:
-        for name, length in zip(self.__slots__, marks, strict=True):
-            del getattr(self, name)[length:]
-
-    @property
-    def empty(self) -> bool:
-        return not any(self.marks())
-
-
-class Caches:
-    """The committed state that the writer keeps between groups. It is dropped whenever somebody else has written."""
-
-    def __init__(self, store: Store) -> None:
-        self.operations: Layered[str, Operation] = Layered(lambda key: fold_operation(store.stream(key)))
-        self.queues: Layered[str, Queue] = Layered(store.queue)
-        self.deadlines: Layered[str, Deadline] = Layered(store.deadline)
-        self.rows: dict[str, Layered[Key, Any]] = {
-            projection.NAME: Layered(lambda key, projection=projection: store.row(projection, key))  # type: ignore[misc]
-            for projection in BUILT_IN
-        }
-        self.scopes: Layered[Scope, ScopeKey] = Layered(store.scope_of)
-        self.scope_ids: Layered[bytes, Scoped] = Layered(store.scope_by_id)
-        self.subjects: Layered[tuple[bytes, SubjectKind, str], bytes] = Layered(lambda key: None)
-        self.commands: Layered[tuple[bytes, bytes], tuple[bytes, bytes, int]] = Layered(store.kept_command)
-        self.load: dict[str, tuple[int, int]] | None = None
-        """Of this opening: route -> (entries, waiting)."""
-
-    def all(self) -> tuple[Layered[Any, Any], ...]:
-        return (
-            self.operations,
-            self.queues,
-            self.deadlines,
-            *self.rows.values(),
-            self.scopes,
-            self.scope_ids,
-            self.subjects,
-            self.commands,
-        )
-
-    def forget(self) -> None:
-        for layered in self.all():
-            layered.forget()
-        self.load = None
-
-
-def fold_operation(events: Iterable[Recorded]) -> Operation | None:
-    """Return the state of an operation from its stream."""
-    state: Operation | None = None
-    for recorded in events:
-        state = operation.evolve(state, recorded)
-    return state
-
-
-_BY_EVENT: Final[dict[type[Event], tuple[Projection[Any], ...]]] = {
-    cls: tuple(projection for projection in BUILT_IN if cls in projection.EVENTS) for cls in REGISTRY.types().values()
-}
-_LEASES: Final = "leases"
-_BINDINGS: Final = "bindings"
-_EPOCHS: Final = "epochs"
 
 
 class Unit:
@@ -177,7 +86,7 @@ class Unit:
         world = Clockwork(self.opening_id, clock.boot_id(), clock.boot(), is_live)
         self.context = Context(self.now, world, lambda: os.urandom(32), limits)
         self._marks = self.changes.marks()
-        self._load_before: dict[str, tuple[int, int] | None] = {}
+        self._work_before: dict[str, tuple[int, int] | None] = {}
 
     # What commands read.
 
@@ -214,8 +123,9 @@ class Unit:
         return self.store.payload(position)
 
     def load(self, route_id: str) -> Load:
-        counts = self._counts()
-        return Load(sum(waiting for _, waiting in counts.values()), len(counts), route_id in counts)
+        """Return how much work this opening has waiting, and whether the route is part of it."""
+        work = self._work()
+        return Load(work.waiting, len(work.routes), route_id in work.routes)
 
     def deadlines_of_opening(self) -> list[Deadline]:
         """Return the running deadlines of this opening's leases, with what this group did to them."""
@@ -367,7 +277,8 @@ class Unit:
             key = projection.key(recorded)
             if key is not None:
                 rows = self.caches.rows[projection.NAME]
-                rows.put(key, projection.fold(rows.get(key), recorded))
+                row = None if type(event) in projection.BEGIN else rows.get(key)
+                rows.put(key, projection.fold(row, recorded))
         match recorded.originator_id[:3]:
             case "op-":
                 self._fold_operation(recorded)
@@ -382,7 +293,7 @@ class Unit:
         queue = self.queue(after.route)
         changed = route.evolve_queue(queue, recorded)
         if changed is not queue:
-            self._count(queue, changed)
+            self._count(changed)
             self.caches.queues.put(after.route, changed)
         if after.ended and before is not None and not before.ended and not self.keep_inbound:
             self.changes.erased.append((after.position,))
@@ -415,58 +326,46 @@ class Unit:
 
     # How much work this opening has.
 
-    def _counts(self) -> dict[str, tuple[int, int]]:
-        counts = self.caches.load
-        if counts is None:
-            counts = self.caches.load = self.store.load_of_opening(self.opening_id)
-        return counts
+    def _work(self) -> Work:
+        work = self.caches.work
+        if work is None:
+            work = self.caches.work = Work(self.store.load_of_opening(self.opening_id))
+        return work
 
-    def _count(self, before: Queue, after: Queue) -> None:
-        counts = self._counts()
+    def _count(self, after: Queue) -> None:
+        work = self._work()
         mine = [entry for entry in after.entries if entry.opening_id == self.opening_id]
-        self._load_before.setdefault(before.route, counts.get(before.route))
-        if mine:
-            counts[before.route] = (len(mine), sum(entry.waiting for entry in mine))
-        else:
-            counts.pop(before.route, None)
+        self._work_before.setdefault(after.route, work.routes.get(after.route))
+        work.put(after.route, (len(mine), sum(entry.waiting for entry in mine)) if mine else None)
 
     # The end of a command.
 
     def keep(self) -> None:
         """Make what the command did part of the group."""
-        for layered in self.caches.all():
-            layered.keep()
-        self._load_before.clear()
+        self.caches.keep()
+        self._work_before.clear()
         self._marks = self.changes.marks()
         self._kept = (self.head, self._opening.started)
 
     def drop(self) -> None:
         """Undo what the command did."""
-        for layered in self.caches.all():
-            layered.drop()
+        self.caches.drop()
         self.changes.cut(self._marks)
         self.head, self._opening.started = self._kept
-        counts = self.caches.load
-        if counts is not None:
-            for route_id, value in self._load_before.items():
-                if value is None:
-                    counts.pop(route_id, None)
-                else:
-                    counts[route_id] = value
-        self._load_before.clear()
+        if self.caches.work is not None:
+            for route_id, counts in self._work_before.items():
+                self.caches.work.put(route_id, counts)
+        self._work_before.clear()
 
     # The end of the group.
 
     def commit(self) -> None:
         """What the kept commands did was committed: the caches hold it from now on."""
-        for layered in self.caches.all():
-            layered.commit()
+        self.caches.commit()
 
     def rollback(self) -> None:
         """Nothing was committed: everything is as it was before the group."""
-        for layered in self.caches.all():
-            layered.rollback()
-        self.caches.load = None
+        self.caches.rollback()
         self._opening.started = self._before
 
 

@@ -76,6 +76,7 @@ class Epochs(Projection[EpochRow]):
     VERSION = 1
     ROW = EpochRow
     EVENTS = (OpeningEpochRaised,)
+    BEGIN = (OpeningEpochRaised,)
 
     def key(self, recorded: Recorded) -> Key | None:
         return (recorded.position,)

@@ -30,6 +30,8 @@ class Projection(ABC, Generic[Row]):
     INDEXES: ClassVar[tuple[tuple[str, ...], ...]] = ()
     EVENTS: ClassVar[tuple[type[Event], ...]]
     """The types that it folds; others leave it as it is."""
+    BEGIN: ClassVar[tuple[type[Event], ...]] = ()
+    """Of these, the types whose row cannot have been there before, so that nobody looks for it."""
 
     @abstractmethod
     def key(self, recorded: Recorded) -> Key | None:

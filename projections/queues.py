@@ -52,6 +52,7 @@ class Queues(Projection[QueueRow]):
         OperationExecutionUnknown,
         EntrySteppedOver,
     )
+    BEGIN = (OperationAdmitted,)
 
     def key(self, recorded: Recorded) -> Key | None:
         return (recorded.position if recorded.header.operation is None else recorded.header.operation,)

@@ -61,6 +61,7 @@ class Unresolved(Projection[UnresolvedRow]):
         ReplyDeliveryFailed,
         ReplyDeliveryUnknown,
     )
+    BEGIN = (OperationAdmitted,)
 
     def key(self, recorded: Recorded) -> Key | None:
         return (recorded.position if recorded.header.operation is None else recorded.header.operation,)

@@ -21,11 +21,12 @@ from counterfoil.domain.limits import Limits
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Projection
 
+from ..caches import Caches
 from ..catching_up import fold_rows
 from ..clock import Clock
 from ..committer import Request
 from ..rows import Head
-from ..unit import Caches, OpeningState, Unit
+from ..unit import OpeningState, Unit
 from .creation import check, check_path, create
 from .faults import fault
 from .liveness import FileLiveness, Liveness, MemoryLiveness, check_locking

@@ -19,9 +19,10 @@ from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 from counterfoil.projections.queues import QueueRow
 
+from ..caches import fold_operation
 from ..rows import EventRow, Head, Scoped
 from ..statements import statements
-from ..unit import Unit, fold_operation
+from ..unit import Unit
 from .rows_of_projections import sql_of
 
 MEMORY: Final = ":memory:"

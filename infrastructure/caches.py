@@ -1,0 +1,129 @@
+"""The committed state that the writer keeps between groups, and what it is loaded from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from counterfoil.domain import operation
+from counterfoil.domain.decision import Payload
+from counterfoil.domain.event import Recorded
+from counterfoil.domain.identity import Scope
+from counterfoil.domain.ids import ScopeKey, SubjectKind
+from counterfoil.domain.lock import Deadline
+from counterfoil.domain.operation import Operation
+from counterfoil.domain.route import Queue
+from counterfoil.projections.catalogue import BUILT_IN
+from counterfoil.projections.projection import Key, Projection
+
+from .layered import Layered
+from .rows import Scoped
+
+
+class Store(Protocol):
+    """What a unit reads of an engine, inside its transaction."""
+
+    def stream(self, originator_id: str) -> list[Recorded]: ...
+    def stream_version(self, originator_id: str) -> int: ...
+    def originator_at(self, position: int) -> str | None: ...
+    def queue(self, route_id: str) -> Queue: ...
+    def row(self, projection: Projection[Any], key: Key) -> Any | None: ...
+    def deadline(self, lease_id: str) -> Deadline | None: ...
+    def deadlines_of_opening(self, opening_id: int) -> list[Deadline]: ...
+    def epoch_at(self, position: int) -> int: ...
+    def has_event(self, originator_id: str, version: int) -> bool: ...
+    def payload(self, position: int) -> Payload | None: ...
+    def subject(self, pseudonym: bytes) -> str | None: ...
+    def kept_command(self, key: tuple[bytes, bytes]) -> tuple[bytes, bytes, int] | None: ...
+    def scope_of(self, scope: Scope) -> ScopeKey | None: ...
+    def scope_by_id(self, scope_id: bytes) -> Scoped | None: ...
+    def load_of_opening(self, opening_id: int) -> dict[str, tuple[int, int]]: ...
+
+
+class Work:
+    """How many entries an opening has in each route, and how many of them wait."""
+
+    def __init__(self, routes: dict[str, tuple[int, int]]) -> None:
+        self.routes = routes
+        self.waiting = sum(waiting for _, waiting in routes.values())
+
+    def put(self, route_id: str, counts: tuple[int, int] | None) -> None:
+        """Set what a route has; None for a route without entries."""
+        self.waiting -= self.routes.pop(route_id, (0, 0))[1]
+        if counts is not None:
+            self.routes[route_id] = counts
+            self.waiting += counts[1]
+
+
+class Caches:
+    """States and rows by key. They are dropped whenever somebody else has written."""
+
+    def __init__(self, store: Store) -> None:
+        self._changed: list[Layered[Any, Any]] = []
+        self._in_group: list[Layered[Any, Any]] = []
+        self.operations: Layered[str, Operation] = Layered(lambda key: fold_operation(store.stream(key)), self._changed)
+        self.queues: Layered[str, Queue] = Layered(store.queue, self._changed)
+        self.deadlines: Layered[str, Deadline] = Layered(store.deadline, self._changed)
+        self.rows: dict[str, Layered[Key, Any]] = {
+            projection.NAME: Layered(_row_loader(store, projection), self._changed) for projection in BUILT_IN
+        }
+        self.scopes: Layered[Scope, ScopeKey] = Layered(store.scope_of, self._changed)
+        self.scope_ids: Layered[bytes, Scoped] = Layered(store.scope_by_id, self._changed)
+        self.subjects: Layered[tuple[bytes, SubjectKind, str], bytes] = Layered(lambda key: None, self._changed)
+        self.commands: Layered[tuple[bytes, bytes], tuple[bytes, bytes, int]] = Layered(store.kept_command, self._changed)
+        self.work: Work | None = None
+
+    def keep(self) -> None:
+        """End a command: what it changed is part of the group."""
+        for layered in self._changed:
+            layered.keep()
+        self._in_group += self._changed
+        self._changed.clear()
+
+    def drop(self) -> None:
+        """End a command: what it changed is forgotten."""
+        for layered in self._changed:
+            layered.drop()
+        self._changed.clear()
+
+    def commit(self) -> None:
+        """End a group: what it changed is committed."""
+        for layered in self._in_group:
+            layered.commit()
+        self._in_group.clear()
+
+    def rollback(self) -> None:
+        """End a group: what it changed is forgotten."""
+        self.drop()
+        for layered in self._in_group:
+            layered.rollback()
+        self._in_group.clear()
+        self.work = None
+
+    def forget(self) -> None:
+        """Drop everything: somebody else has written."""
+        self.rollback()
+        everything: tuple[Layered[Any, Any], ...] = (
+            self.operations,
+            self.queues,
+            self.deadlines,
+            *self.rows.values(),
+            self.scopes,
+            self.scope_ids,
+            self.subjects,
+            self.commands,
+        )
+        for layered in everything:
+            layered.forget()
+
+
+def _row_loader(store: Store, projection: Projection[Any]) -> Any:
+    return lambda key: store.row(projection, key)
+
+
+def fold_operation(events: Iterable[Recorded]) -> Operation | None:
+    """Return the state of an operation from its stream."""
+    state: Operation | None = None
+    for recorded in events:
+        state = operation.evolve(state, recorded)
+    return state
