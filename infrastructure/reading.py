@@ -176,7 +176,7 @@ class Seen(NamedTuple):
     """The ids of the scopes that a call may know of; None stands for all, erased ones and what has no scope included."""
 
     scope_ids: frozenset[bytes] | None
-    keys: Callable[[], Iterable[ScopeKey]]
+    load_keys: Callable[[], Iterable[ScopeKey]]
     """Gives their keys; it costs time in proportion to their number, so it is called only where ids are looked for."""
 
     def includes(self, scope_id: bytes | None) -> bool:
@@ -328,7 +328,7 @@ class _Query:
         """Return what an id is called in the scopes that are seen: None when it is not asked for, none when nobody knows it."""
         if value is None:
             return None
-        pseudonyms = (key.pseudonym(kind, value) for key in self._seen.keys() for kind in kinds)
+        pseudonyms = (key.pseudonym(kind, value) for key in self._seen.load_keys() for kind in kinds)
         return [pseudonym for pseudonym in pseudonyms if self._store.subject(pseudonym) is not None]
 
     def _first_at(self, microseconds: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from counterfoil.domain.duration import in_words, microseconds
 from counterfoil.domain.event import Recorded
@@ -25,6 +25,9 @@ from counterfoil.domain.operation import (
 )
 
 from .timeline import Names, describe, entry_of, instant
+
+_AT_ONCE: Final = 1_000
+"""Microseconds under which a step came with the one before: what one append holds is a microsecond apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,10 @@ class StoryStep:
     @property
     def since_in_words(self) -> str:
         """How long after the step before, as a person reads it; empty for the first."""
-        return "" if self.since is None else in_words(microseconds(self.since, name="since"))
+        if self.since is None:
+            return ""
+        since = microseconds(self.since, name="since")
+        return "at once" if since < _AT_ONCE else in_words(since)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -221,22 +227,24 @@ def _verdict(state: Operation, events: Sequence[Recorded]) -> str:
         case "execution_unknown":
             return f"Not answered: nobody can tell what its turn did ({ended}), and it is never run again."
     if state.reply == "none":
-        return f"Not answered: {ended}, and there was nothing to send."
-    what = "Answered" if state.reply_kind == "final" else f"Answered with a notice ({ended})"
-    sendings = _sendings(events)
-    match sendings:
-        case _Sendings(arrived=1, unknown=0):
-            return f"{what} once."
-        case _Sendings(arrived=0, unknown=0):
-            times = "its one sending failed" if sendings.failed == 1 else f"all {sendings.failed} sendings failed"
-            return f"Not answered: {ended}, and {times}."
-        case _Sendings(arrived=0, unknown=unknown):
-            one = "the sending" if unknown == 1 else f"{unknown} sendings"
-            return f"Perhaps {what[0].lower()}{what[1:]}: nobody can tell whether {one} of the reply arrived."
-        case _Sendings(arrived=arrived, unknown=0):
-            return f"{what} {arrived} times: that many sendings of the reply were delivered."
-    most = sendings.arrived + sendings.unknown
-    return f"{what}, and perhaps {most} times: besides what was delivered, nobody can tell of {sendings.unknown} of the sendings."
+        silence = "with an empty reply" if state.phase == "succeeded" else "and left nothing to send"
+        return f"Not answered: {ended}, {silence}."
+    arrived, failed, unknown = _sendings(events)
+    if not arrived and not unknown:
+        which = "its one sending" if failed == 1 else f"each of {failed} sendings"
+        return f"Not answered: {ended}, and {which} of the reply failed."
+    notice = f", with a notice: {ended}" if state.reply_kind == "notice" else ""
+    if not unknown:
+        return f"Answered {_times(arrived)}{notice}."
+    which = "a sending" if unknown == 1 else f"{unknown} sendings"
+    doubt = f"nobody can tell whether {which} of the reply arrived{' too' if arrived else ''}"
+    if not arrived:
+        return f"Perhaps answered{notice}{'; ' if notice else ': '}{doubt}."
+    return f"Answered {_times(arrived)}, perhaps {_times(arrived + unknown)}{notice}{'; ' if notice else ': '}{doubt}."
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 # What is open.

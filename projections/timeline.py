@@ -271,14 +271,14 @@ def _opening_ended(entry: TimelineEntry) -> str:
 
 
 def _operator_acted(entry: TimelineEntry) -> str:
-    return f"{_who(entry)} did this, which changed no operation: {_words(entry.detail['action'])}"
+    return f"{_who(entry)} acted without changing an operation: {_words(entry.detail['action'])}"
 
 
 def _admitted(entry: TimelineEntry) -> str:
     again = ", once more because the first time was too long ago to be known as a duplicate"
     return (
         f"{_who(entry)} wrote a message of {entry.detail['text']['length']} bytes {_where(entry)}; it was admitted for the agent "
-        f"{shown(entry.detail['alias'])}{again if entry.detail['occurrence'] else ''}"
+        f"'{shown(entry.detail['alias'])}'{again if entry.detail['occurrence'] else ''}"
     )
 
 
@@ -303,7 +303,8 @@ def _settled(entry: TimelineEntry) -> str:
         turn = f"The turn {ended}{code}, {_since(entry, 'claimed_at')} after its claim"
     else:
         turn = f"The message {ended}{code} before any turn of it began"
-    return turn + (", with a reply to send" if detail["replied"] else ", with nothing to send")
+    what = "a reply" if detail["outcome"] == "succeeded" else "a notice"
+    return f"{turn}, with {what if detail['replied'] else 'nothing'} to send"
 
 
 def _late_refused(entry: TimelineEntry) -> str:
@@ -320,8 +321,8 @@ def _abandoned(entry: TimelineEntry) -> str:
 def _execution_unknown(entry: TimelineEntry) -> str:
     detail = entry.detail
     acknowledged = ", and acknowledged that it may have had effects" if detail["acknowledged"] else ""
-    forced = "; its holder was fenced out" if detail["forced"] else ""
-    return f"{_who(entry)} filed that nobody can tell what the turn did ({_words(detail['reason'])}){acknowledged}{forced}"
+    forced = " by force" if detail["forced"] else ""
+    return f"{_who(entry)} filed{forced} that nobody can tell what the turn did ({_words(detail['reason'])}){acknowledged}"
 
 
 def _stepped_over(entry: TimelineEntry) -> str:
@@ -359,7 +360,7 @@ def _delivery_unknown(entry: TimelineEntry) -> str:
 
 def _binding_opened(entry: TimelineEntry) -> str:
     detail = entry.detail
-    return f"The route got its session with the agent {shown(detail['alias'])}, generation {detail['generation']}"
+    return f"The route got its session with the agent '{shown(detail['alias'])}', generation {detail['generation']}"
 
 
 def _binding_advanced(entry: TimelineEntry) -> str:
