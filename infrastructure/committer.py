@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from counterfoil.domain.errors import Closed, ForkedError
 
 from .unit import Unit
+
+log = logging.getLogger(__name__)
 
 A = TypeVar("A", covariant=True)
 
@@ -142,7 +145,7 @@ class Committer:
         loops: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
         for request in group:
             if request.loop is None:
-                self._complete_here(request)
+                _alone(self._complete_here, request)
             else:
                 loops.setdefault(request.loop, []).append(request)
         for loop, requests in loops.items():
@@ -150,7 +153,7 @@ class Committer:
                 loop.call_soon_threadsafe(self._complete_in_loop, requests)
             except RuntimeError:  # the loop has ended, and its callers with it
                 for request in requests:
-                    self._give_back(request)
+                    _alone(self._give_back, request)
 
     def _complete_here(self, request: Request[Any]) -> None:
         if request.error is not None:
@@ -160,15 +163,18 @@ class Committer:
 
     def _complete_in_loop(self, requests: list[Request[Any]]) -> None:
         for request in requests:
-            future = request.future
-            if future.done():
-                self._give_back(request)
-            elif request.error is None:
-                future.set_result(request.result)
-            elif isinstance(request.error, StopIteration):
-                future.set_exception(RuntimeError("a command raised StopIteration"))
-            else:
-                future.set_exception(request.error)
+            _alone(self._complete_for_loop, request)
+
+    def _complete_for_loop(self, request: Request[Any]) -> None:
+        future = request.future
+        if future.done():
+            self._give_back(request)
+        elif request.error is None:
+            future.set_result(request.result)
+        elif isinstance(request.error, StopIteration):
+            future.set_exception(RuntimeError("a command raised StopIteration"))
+        else:
+            future.set_exception(request.error)
 
     def _give_back(self, request: Request[Any]) -> None:
         give_back = getattr(request.command, "give_back", None)
@@ -178,3 +184,11 @@ class Committer:
         if command is not None:
             with contextlib.suppress(Closed):
                 self.submit(command)
+
+
+def _alone(complete: Callable[[Request[Any]], None], request: Request[Any]) -> None:
+    """Complete one caller; what goes wrong there, for example in a callback of its future, stays there."""
+    try:
+        complete(request)
+    except BaseException as error:
+        log.error("completing a command raised %s", type(error).__name__)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from counterfoil.domain.errors import Closed, ForkedError, JournalUnavailable, ReadOnly
+from counterfoil.domain.errors import Closed, ForkedError, JournalDamaged, JournalUnavailable, ReadOnly
 from counterfoil.domain.limits import Limits
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Projection
@@ -353,6 +353,8 @@ def fold_gap(store: SQLiteStore, projection: Projection[Any], position: int, upt
     """Fold the events after `position` into a projection's table, a page at a time."""
     while position < upto:
         events = store.events_after(position, CATCH_UP_PAGE)
+        if not events:
+            raise JournalDamaged(f"the history ends at position {position}, before its head at {upto}; restore a backup")
         changed = fold_rows(projection, (event.recorded for event in events), store.row)
         store.write_rows([(projection, changed.items())])
         position = events[-1].position
