@@ -26,7 +26,7 @@ from counterfoil.infrastructure.core import Core
 ROOT = Path(counterfoil.__file__).parents[1]
 
 PRELUDE = """
-import os, signal, sqlite3, sys
+import os, signal, sqlite3, sys, warnings
 from pathlib import Path
 from counterfoil.domain.errors import *
 from counterfoil.domain.identity import Grant, Identity
@@ -36,6 +36,7 @@ from counterfoil.domain.turn import Answer, Delivery
 from counterfoil.infrastructure.commands.admission import AdmitInbound
 from counterfoil.infrastructure.commands.turn import Claim, Mark, Settle
 from counterfoil.infrastructure.core import Core
+warnings.filterwarnings("ignore", message="This process .* is multi-threaded", category=DeprecationWarning)  # where it forks
 LIMITS = Limits(max_pending_per_process=10_000, max_routes=10_000, max_pending_per_binding=32)
 GRANT = Grant(identity=Identity(tenant="acme", principal="pat", verified=True), aliases=("agent",))
 def message(event_id, conversation="c1", text="hello"):
@@ -164,9 +165,8 @@ class Processes:
 
     def end(self) -> None:
         for process in self._started:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture
