@@ -77,6 +77,7 @@ class Core:
 
     async def read_async(self, function: Callable[[SQLiteStore], T]) -> T:
         """Run a function on a snapshot of the journal, in a thread beside the running event loop."""
+        self.engine.check_open()  # after a fork the threads are not there, and would never answer
         return await asyncio.get_running_loop().run_in_executor(self.readers, self.read, function)
 
     @property

@@ -119,7 +119,7 @@ class SQLiteEngine:
     @contextmanager
     def reading(self) -> Iterator[SQLiteStore]:
         """Lend a connection to read with, in one snapshot; the projections are at the head of it."""
-        self._check_open()
+        self.check_open()
         if self.path is None:
             with self._guard, self._faults():
                 yield self._store
@@ -299,7 +299,8 @@ class SQLiteEngine:
     def closed(self) -> bool:
         return self._closed
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise `ForkedError` in a forked child, and `Closed` once closed."""
         if os.getpid() != self._pid:
             raise ForkedError("the journal was opened before a fork, by the parent of this process; open it again here")
         if self._closed:

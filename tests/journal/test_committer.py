@@ -360,4 +360,6 @@ def test_a_closed_journal_finishes_what_is_queued_and_takes_nothing_more(core: C
         core.committer.submit(host.message("late"))
     with pytest.raises(Closed):
         core.read(lambda store: None)
+    with pytest.raises(Closed):
+        asyncio.run(core.read_async(lambda store: None))
     core.close()

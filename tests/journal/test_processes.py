@@ -207,6 +207,7 @@ def test_a_forked_child_is_answered_at_once_in_every_call(host: Host, processes:
             def run(self, unit):
                 begun.set()
                 go.wait(30)
+        asyncio.run(core.read_async(lambda store: store.head()))
         held = core.committer.submit(Hold())
         begun.wait(30)
         async def submit():
@@ -215,6 +216,7 @@ def test_a_forked_child_is_answered_at_once_in_every_call(host: Host, processes:
             "submit": lambda: core.committer.submit(message("e2")),
             "submit_async": lambda: asyncio.run(submit()),
             "read": lambda: core.read(lambda store: store.head()),
+            "read_async": lambda: asyncio.run(core.read_async(lambda store: store.head())),
             "close": core.close,
             "is_live": lambda: core.engine.liveness.is_live(1),
         }
@@ -238,7 +240,7 @@ def test_a_forked_child_is_answered_at_once_in_every_call(host: Host, processes:
         """,
         host.path,
     )
-    calls = ("submit", "submit_async", "read", "close", "is_live")
+    calls = ("submit", "submit_async", "read", "read_async", "close", "is_live")
     assert [f"{name} ForkedError" for name in calls] + ["child 0", "parent accepted"] == said.splitlines()
     assert verify_file(host.path).agrees
 
