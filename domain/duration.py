@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 from typing import Final
 
 from .errors import InvalidValue
@@ -22,9 +23,17 @@ def microseconds(value: timedelta | str, *, name: str) -> int:
         return value // timedelta(microseconds=1)
     if not isinstance(value, str):
         raise InvalidValue(f"{name} must be a timedelta or text like '30s', not {type(value).__name__}")
-    match = _TEXT.fullmatch(value) if value.isascii() else None
-    if match is None or not value:
+    duration = _parsed(value)
+    if duration is None:
         raise InvalidValue(f"{name} must be a duration like '30s', '1h30m' or '250ms'")
+    return duration
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> int | None:
+    match = _TEXT.fullmatch(text) if text.isascii() else None
+    if match is None or not text:
+        return None
     return sum(int(count) * unit for count, unit in zip(match.groups(), _UNITS, strict=True) if count)
 
 

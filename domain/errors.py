@@ -24,6 +24,8 @@ never chained into what is raised.
 
 from __future__ import annotations
 
+import re
+
 
 class CounterfoilError(Exception):
     """Be the base of all that counterfoil raises."""
@@ -90,8 +92,12 @@ class WrongThread(CounterfoilError):
 
 
 class NotSent(CounterfoilError):
-    """Raised by `deliver` when it failed before anything could be sent; the reply is recorded as `delivery_failed`."""
+    """
+    Raised by `deliver` when it failed before anything could be sent; the reply is recorded as `delivery_failed`.
+
+    `reason` is a class word (`[a-z0-9_]{1,64}`); anything else becomes `not_sent`, because it could hold text.
+    """
 
     def __init__(self, reason: str = "not_sent") -> None:
-        super().__init__(f"nothing was sent: {reason}")
-        self.reason = reason
+        self.reason = reason if isinstance(reason, str) and re.fullmatch(r"[a-z0-9_]{1,64}", reason) else "not_sent"
+        super().__init__(f"nothing was sent: {self.reason}")

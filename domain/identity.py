@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, StrictBool, field_validator
 
 from .errors import Denied
 from .ids import Id, OptionalId
@@ -65,7 +65,7 @@ class Identity(Model):
     account: OptionalId = None
     user: OptionalId = None
     permissions: frozenset[str] = frozenset()
-    verified: bool = False
+    verified: StrictBool = False
     issued_at: Instant | None = None
     expires_at: Instant | None = None
     revoked_at: Instant | None = None
@@ -137,7 +137,7 @@ class Grant(Model):
     """Names of agents; the first is the default."""
     revision: Id = "1"
     """Changes when the host changes what it grants."""
-    notifications: bool = False
+    notifications: StrictBool = False
     """Whether the person agreed to notices that answer no message."""
 
     @field_validator("aliases", mode="before")

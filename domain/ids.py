@@ -57,9 +57,11 @@ class ScopeKey(NamedTuple):
     scope_id: bytes
     key: bytes
 
-    def pseudonym(self, kind: SubjectKind, value: str) -> bytes:
-        """Return what stands for a person's id in events."""
-        return keyed(self.key, kind, value)
+    def pseudonym(self, kind: SubjectKind, connection: str | None, value: str) -> bytes:
+        """
+        Return what stands for an id in events. Ids of a platform are its connection's; a principal is the host's, and has none.
+        """
+        return keyed(self.key, kind, connection, value)
 
     def platform_event(self, connection: str, event_id: str) -> bytes:
         """Return what stands for a platform's event id; it is the correlation of all that follows from it."""

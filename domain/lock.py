@@ -8,7 +8,6 @@ history.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .event import REGISTRY, Event, Recorded
@@ -61,13 +60,7 @@ def fence_text(fence: int) -> str:
     return f"{fence:0{FENCE_DIGITS}d}"
 
 
-def fence_position(fence: int) -> int:
-    """Return the position of the grant that a fence was derived from."""
-    return fence & ((1 << _POSITION_BITS) - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """The state of one key: its newest grant, and whether it still stands."""
 
     lease_id: str
@@ -81,6 +74,14 @@ class Lease:
     opening_id: int
     granted_at: int
     ttl: int
+    epoch: int = 0
+    """
+    The epoch that stands at the newest grant; who loads the state looks it up, because it is in events of another aggregate.
+    """
+
+    @property
+    def fence(self) -> int:
+        return fence_of(self.epoch, self.position)
 
 
 class Deadline(NamedTuple):
@@ -116,7 +117,7 @@ def evolve(state: Lease | None, recorded: Recorded) -> Lease:
             ttl=event.ttl,
         )
     assert state is not None and isinstance(event, LockReleased | LockExpired | LockRevoked)
-    return replace(state, version=recorded.originator_version, held=False)
+    return state._replace(version=recorded.originator_version, held=False)
 
 
 # Decisions.
@@ -135,7 +136,7 @@ def ended_by(lease: Lease, deadline: Deadline | None, world: Clockwork) -> Expir
     """Return why a lease that is recorded as held has ended, or None while it stands."""
     if not world.is_live(lease.opening_id):
         return "opening_ended"
-    if deadline is None or deadline.passed(world.boot_id, world.boot_now):
+    if deadline is None or deadline.opening_id != lease.opening_id or deadline.passed(world.boot_id, world.boot_now):
         return "ttl"
     return None
 
@@ -147,9 +148,4 @@ def stands(lease: Lease | None, deadline: Deadline | None, world: Clockwork) -> 
 
 def is_current(lease: Lease | None, deadline: Deadline | None, fence: int, world: Clockwork) -> bool:
     """Tell whether the grant with this fence is the one that stands, held by this opening."""
-    return (
-        lease is not None
-        and lease.opening_id == world.opening_id
-        and lease.position == fence_position(fence)
-        and stands(lease, deadline, world)
-    )
+    return lease is not None and lease.opening_id == world.opening_id and lease.fence == fence and stands(lease, deadline, world)

@@ -12,6 +12,7 @@ from .ids import ClassWord
 class OpeningStarted(Event):
     TYPE = "opening.started"
     release: str
+    process: int
 
 
 @REGISTRY.register

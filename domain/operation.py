@@ -68,6 +68,7 @@ class OperationLateRefused(Event):
 class OperationAbandoned(Event):
     TYPE = "operation.abandoned"
     reason: ClassWord
+    acknowledged: bool
     note: Committed | None = None
 
 

@@ -68,7 +68,9 @@ def reconcile(
     version = operation.version
     if operation.phase == "accepted":
         payload = command.payload(context)
-        abandoned = OperationAbandoned(reason=command.reason, note=payload and payload.committed)
+        abandoned = OperationAbandoned(
+            reason=command.reason, acknowledged=command.acknowledge_duplicate_risk, note=payload and payload.committed
+        )
         step = Step(operation.operation_id, abandoned, actor.kind, actor.pseudonym, version, payload)
         return Reconciliation("resolved", "abandoned", version=version + 1), (step,)
     if operation.phase == "executing":

@@ -130,7 +130,7 @@ class Answer(NamedTuple):
     outcome: Outcome
     code: str | None = None
     reply: str | None = None
-    reply_kind: ReplyKind = "final"
+    """Sent as `final` after a success, and as a `notice` otherwise."""
     leaf: str | None = None
 
 
@@ -139,7 +139,8 @@ def _staged(operation: Operation, answer: Answer, causation: int, context: Conte
         return ()
     body, truncated = cut(answer.reply, context.limits.max_response_bytes)
     payload: Payload = context.payload(body)
-    staged = ReplyStaged(kind=answer.reply_kind, text=payload.committed, truncated=truncated)
+    kind: ReplyKind = "final" if answer.outcome == "succeeded" else "notice"
+    staged = ReplyStaged(kind=kind, text=payload.committed, truncated=truncated)
     return (Step(operation.operation_id, staged, "system", causation=causation, payload=payload),)
 
 

@@ -69,8 +69,10 @@ class Caches:
         }
         self.scopes: Layered[Scope, ScopeKey] = Layered(store.scope_of, self._changed)
         self.scope_ids: Layered[bytes, Scoped] = Layered(store.scope_by_id, self._changed)
-        self.subjects: Layered[tuple[bytes, SubjectKind, str], bytes] = Layered(lambda key: None, self._changed)
+        self.subjects: Layered[tuple[bytes, SubjectKind, str | None, str], bytes] = Layered(lambda key: None, self._changed)
         self.commands: Layered[tuple[bytes, bytes], tuple[bytes, bytes, int]] = Layered(store.kept_command, self._changed)
+        self.epochs: Layered[int, int] = Layered(lambda position: None, self._changed)
+        """By position, the epoch that stands there."""
         self.work: Work | None = None
 
     def keep(self) -> None:
@@ -112,6 +114,7 @@ class Caches:
             self.scope_ids,
             self.subjects,
             self.commands,
+            self.epochs,
         )
         for layered in everything:
             layered.forget()

@@ -78,7 +78,7 @@ async def send(deliver: Deliver, reply: Reply, timeout_s: float) -> Delivery:
         async with asyncio.timeout(timeout_s):
             answer = await call(deliver, reply)
     except NotSent as error:
-        return Delivery("delivery_failed", DeliveryFailed(error.reason).reason if _is_word(error.reason) else "not_sent")
+        return Delivery("delivery_failed", error.reason)
     except TimeoutError:
         return Delivery("delivery_unknown", "timed_out")
     except Exception:
@@ -90,11 +90,3 @@ async def send(deliver: Deliver, reply: Reply, timeout_s: float) -> Delivery:
     if isinstance(answer, DeliveryFailed):
         return Delivery("delivery_failed", answer.reason)
     return Delivery("delivery_unknown", "unexpected_answer")
-
-
-def _is_word(reason: str) -> bool:
-    return (
-        bool(reason)
-        and len(reason) <= 64
-        and all(char.isdigit() or char == "_" or "a" <= char <= "z" for char in reason if char.isascii())
-    )

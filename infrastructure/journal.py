@@ -220,15 +220,16 @@ class Desk(Calls):
         assert not isinstance(answer, ResendClaimed)
         return answer
 
-    def erase(self, kind: SubjectKind, value: str) -> bool:
+    def erase(self, kind: SubjectKind, value: str, *, connection: str | None = None) -> bool:
         """
         Erase one person's id in this identity's scope, with the texts and platform ids of its operations; tells whether it was
         known.
 
-        Events keep the pseudonym, which then stands for nobody.
+        An actor, conversation or thread is named with its connection, a principal without. Events keep the pseudonym, which then
+        stands for nobody.
         """
         self._active()
-        return self._submit(EraseSubject(self._reach.identity, kind, value))
+        return self._submit(EraseSubject(self._reach.identity, kind, connection, value))
 
     def erase_scope(self) -> bool:
         """

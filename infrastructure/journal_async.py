@@ -220,15 +220,16 @@ class AsyncDesk(AsyncCalls):
         assert not isinstance(answer, ResendClaimed)
         return answer
 
-    async def erase(self, kind: SubjectKind, value: str) -> bool:
+    async def erase(self, kind: SubjectKind, value: str, *, connection: str | None = None) -> bool:
         """
         Erase one person's id in this identity's scope, with the texts and platform ids of its operations; tells whether it was
         known.
 
-        Events keep the pseudonym, which then stands for nobody.
+        An actor, conversation or thread is named with its connection, a principal without. Events keep the pseudonym, which then
+        stands for nobody.
         """
         await self._active()
-        return await self._submit(EraseSubject(self._reach.identity, kind, value))
+        return await self._submit(EraseSubject(self._reach.identity, kind, connection, value))
 
     async def erase_scope(self) -> bool:
         """

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from counterfoil.domain.errors import FormatUnknown, InvalidValue, JournalDamaged
 from counterfoil.domain.event import Recorded, UnknownEvent
 from counterfoil.domain.identity import EVERY_TENANT, Reach, instant_us
-from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, SubjectKind, lock_id
+from counterfoil.domain.ids import ROUTE_LOCK, SubjectKind, lock_id
 from counterfoil.domain.limits import COUNTS, Limits
 from counterfoil.domain.lock import LockGranted, fence_of, fence_text
 from counterfoil.domain.operation import OPERATION_PREFIX, OperationAdmitted, OperationClaimed
@@ -176,8 +176,6 @@ class Seen(NamedTuple):
     """The ids of the scopes that a call may know of; None stands for all, erased ones and what has no scope included."""
 
     scope_ids: frozenset[bytes] | None
-    load_keys: Callable[[], Iterable[ScopeKey]]
-    """Gives their keys; it costs time in proportion to their number, so it is called only where ids are looked for."""
 
     def includes(self, scope_id: bytes | None) -> bool:
         return self.scope_ids is None or scope_id in self.scope_ids
@@ -191,13 +189,11 @@ class Seen(NamedTuple):
 def seen_by(store: SQLiteStore, reach: Reach) -> Seen:
     """Resolve a reach to the scopes that the journal has in it."""
     if reach.tenant is EVERY_TENANT:
-        return Seen(None, lambda: (ScopeKey(*row) for row in store.connection.execute(TIMELINE.keys_of_all)))
+        return Seen(None)
     if reach.tenant is None:
         own = store.scope_of(reach.identity.scope)
-        keys: tuple[ScopeKey, ...] = () if own is None else (own,)
-    else:
-        keys = tuple(ScopeKey(*row) for row in store.connection.execute(TIMELINE.keys_of_tenant, (reach.tenant,)))
-    return Seen(frozenset(key.scope_id for key in keys), lambda: keys)
+        return Seen(frozenset() if own is None else frozenset({own.scope_id}))
+    return Seen(frozenset(row[0] for row in store.connection.execute(READ.scopes_of_tenant, (reach.tenant,))))
 
 
 def _hexes(values: Iterable[bytes]) -> str:
@@ -268,11 +264,12 @@ def timeline(
 
 
 class _Query:
-    """A filter, resolved to one way into the journal, a key for each scope that knows the id, and what is left to compare."""
+    """A filter, resolved to one way into the journal, a key for each pseudonym of the id, and what is left to compare."""
 
     def __init__(self, store: SQLiteStore, seen: Seen, where: TimelineFilter) -> None:
         self._store = store
         self._seen = seen
+        self._connection = where.connection
         conversations = self._pseudonyms(where.conversation, "conversation")
         threads = self._pseudonyms(where.thread, "thread")
         actors = self._pseudonyms(where.actor, "actor", "principal")
@@ -328,8 +325,12 @@ class _Query:
         """Return what an id is called in the scopes that are seen: None when it is not asked for, none when nobody knows it."""
         if value is None:
             return None
-        pseudonyms = (key.pseudonym(kind, value) for key in self._seen.load_keys() for kind in kinds)
-        return [pseudonym for pseudonym in pseudonyms if self._store.subject(pseudonym) is not None]
+        values = {"value": value, "connection": self._connection}
+        return [
+            pseudonym
+            for pseudonym, scope_id, kind in self._store.connection.execute(TIMELINE.subjects_by_value, values)
+            if kind in kinds and self._seen.includes(scope_id)
+        ]
 
     def _first_at(self, microseconds: int) -> int:
         """Return the position of the first event that was recorded at an instant or later; the one after the head if none was."""

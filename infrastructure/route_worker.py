@@ -82,14 +82,14 @@ class Run:
         error = self.task.exception()
         if error is not None:
             log.warning("an agent raised %s", type(error).__name__)
-            return Answer("failed", "run_failed", FAILURE_NOTICE, "notice")
+            return Answer("failed", "run_failed", FAILURE_NOTICE)
         result = self.task.result()
         if isinstance(result, AgentAnswer):
             return Answer("succeeded", reply=result.text, leaf=result.leaf)
         if result is None or isinstance(result, str):
             return Answer("succeeded", reply=result or None)
         log.warning("an agent returned %s, not text", type(result).__name__)
-        return Answer("failed", "unexpected_answer", FAILURE_NOTICE, "notice")
+        return Answer("failed", "unexpected_answer", FAILURE_NOTICE)
 
 
 class RouteWorker:
@@ -102,6 +102,8 @@ class RouteWorker:
         """By position of the admission, what this process may run."""
         self.fence: int | None = None
         self.lease_id = ""
+        self.last_run = ""
+        """The operation that was claimed last under the lease."""
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
         self._next: int | None = None
@@ -190,13 +192,14 @@ class RouteWorker:
     async def _claim(self, expected: int | None) -> Claimed:
         claimed: Claimed = await self.runtime.submit(Claim(self.route, expected))
         if claimed.found == "claimed":
-            self.fence, self.lease_id = claimed.fence, claimed.lease_id
+            assert claimed.operation is not None
+            self.fence, self.lease_id, self.last_run = claimed.fence, claimed.lease_id, claimed.operation.operation_id
             self.runtime.keep_renewing()
         return claimed
 
     async def _rest(self) -> Step:
         """Nothing waits: give the lease back, if one is left. A failure keeps it, for the next time."""
-        if self.fence is not None and await self.runtime.submit(Release(self.route, self.fence)):
+        if self.fence is not None and await self.runtime.submit(Release(self.route, self.fence, self.last_run)):
             self.fence = None
         return "idle" if not self.jobs else "again"
 
@@ -220,7 +223,7 @@ class RouteWorker:
             log.warning("resolve_agent raised %s", type(error).__name__)
             agent = None
         if not callable(agent):
-            await self._end_unclaimed(position, job, Answer("failed", "runtime_error", FAILURE_NOTICE, "notice"))
+            await self._end_unclaimed(position, job, Answer("failed", "runtime_error", FAILURE_NOTICE))
             return None
         return agent  # type: ignore[no-any-return]
 

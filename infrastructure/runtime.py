@@ -439,7 +439,7 @@ class Runtime:
         """Give a route's lease back; a failure keeps it for the next call of `stop`."""
         if worker.fence is not None:
             try:
-                await self.submit(Release(worker.route, worker.fence, force=True))
+                await self.submit(Release(worker.route, worker.fence, worker.last_run, force=True))
             except JournalUnavailable:
                 self.counters["storage_failures"] += 1
                 return

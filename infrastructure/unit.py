@@ -102,7 +102,7 @@ class Unit:
 
     def lease(self, lease_id: str) -> Lease | None:
         row = self.caches.rows[_LEASES].get((lease_id,))
-        return None if row is None else row.lease
+        return None if row is None else row.lease._replace(epoch=self.epoch_at(row.position))
 
     def binding(self, route_id: str) -> Binding | None:
         row = self.caches.rows[_BINDINGS].get((route_id,))
@@ -139,9 +139,13 @@ class Unit:
         return list(deadlines.values())
 
     def epoch_at(self, position: int) -> int:
-        """Return the epoch that stands at a position."""
-        pending = [row for row in self.caches.rows[_EPOCHS].pending_values() if row.position < position]
-        return pending[-1].epoch if pending else self.store.epoch_at(position)
+        """Return the epoch that stands at a position of the past, or of this group."""
+        known = self.caches.epochs.get(position)
+        if known is None:
+            pending = [row for row in self.caches.rows[_EPOCHS].pending_values() if row.position < position]
+            known = pending[-1].epoch if pending else self.store.epoch_at(position)
+            self.caches.epochs.put(position, known)
+        return known
 
     @property
     def opening_started(self) -> bool:
@@ -170,21 +174,22 @@ class Unit:
         scoped = self.scope_by_id(scope_id)
         return None if scoped is None or scoped.key is None else ScopeKey(scope_id, scoped.key)
 
-    def subject(self, key: ScopeKey, kind: SubjectKind, value: str) -> bytes:
+    def subject(self, key: ScopeKey, kind: SubjectKind, connection: str | None, value: str) -> bytes:
         """Return the pseudonym of a person's id, and remember whom it stands for."""
-        known = self.caches.subjects.get((key.scope_id, kind, value))
+        known = self.caches.subjects.get((key.scope_id, kind, connection, value))
         if known is None:
-            known = key.pseudonym(kind, value)
-            self.caches.subjects.put((key.scope_id, kind, value), known)
-            self.changes.subjects.append((known, key.scope_id, kind, value))
+            known = key.pseudonym(kind, connection, value)
+            self.caches.subjects.put((key.scope_id, kind, connection, value), known)
+            self.changes.subjects.append((known, key.scope_id, kind, connection, value))
         return known
 
     def is_known_subject(self, pseudonym: bytes) -> bool:
         return any(row[0] == pseudonym for row in self.changes.subjects) or self.store.subject(pseudonym) is not None
 
-    def forget_subject(self, key: ScopeKey, kind: SubjectKind, value: str) -> None:
-        self.caches.subjects.put((key.scope_id, kind, value), None)
-        self.changes.actions.append(("erase_subject", (key.pseudonym(kind, value),)))
+    def forget_subject(self, key: ScopeKey, kind: SubjectKind, connection: str | None, value: str) -> None:
+        """The pseudonym stands for nobody from now on."""
+        self.caches.subjects.put((key.scope_id, kind, connection, value), None)
+        self.changes.actions.append(("erase_subject", (key.pseudonym(kind, connection, value),)))
 
     def forget_scope(self, scope: Scope, scope_id: bytes) -> None:
         """The scope has no key from now on: the next one of the same people is another."""
@@ -319,7 +324,7 @@ class Unit:
         originator = opening_originator(self.head.journal_key, self.opening_id)
         self._opening.started = True
         self.head = self.head._replace(opening_id=self.opening_id)
-        self._append(Step(originator, OpeningStarted(release=RELEASE)), Header())
+        self._append(Step(originator, OpeningStarted(release=RELEASE, process=os.getpid())), Header())
         epoch = self._raise_epoch(next_epoch(self.head.epoch, 0, self._clock.now() // 1_000))
         self._append(Step(originator, OpeningEpochRaised(epoch=epoch)), Header())
         self.head = self.head._replace(epoch=epoch)

@@ -38,13 +38,13 @@ class AdmitInbound:
         if grant.identity.refusal(unit.now) is not None:
             return Admitted(refused("revoked"))
         key = unit.scope(grant.identity.scope)
-        conversation = unit.subject(key, "conversation", inbound.conversation)
+        conversation = unit.subject(key, "conversation", inbound.connection, inbound.conversation)
         event = key.platform_event(inbound.connection, inbound.event_id)
         operation_id, occurrence, known = _find(unit, key, inbound.connection, conversation, event)
-        actor = unit.subject(key, "actor", inbound.actor)
+        actor = unit.subject(key, "actor", inbound.connection, inbound.actor)
         if known is not None:
             return self._repeat(unit, known, actor)
-        thread = None if inbound.thread is None else unit.subject(key, "thread", inbound.thread)
+        thread = None if inbound.thread is None else unit.subject(key, "thread", inbound.connection, inbound.thread)
         route = key.route(inbound.connection, conversation, thread, actor, self.alias)
         command = Admit(
             operation_id=operation_id,
@@ -52,7 +52,7 @@ class AdmitInbound:
             route=route,
             alias=self.alias,
             actor=actor,
-            principal=unit.subject(key, "principal", grant.identity.principal),
+            principal=unit.subject(key, "principal", None, grant.identity.principal),
             revision=grant.revision,
             event_id=inbound.event_id,
             body=inbound.body,

@@ -19,18 +19,19 @@ class EraseSubject:
 
     identity: Identity
     kind: SubjectKind
+    connection: str | None
     value: str
 
     def run(self, unit: Unit) -> bool:
         """Tell whether anything was known of it."""
         self.identity.require_active(unit.now)
         key = unit.known_scope(self.identity.scope)
-        if key is None or not unit.is_known_subject(pseudonym := key.pseudonym(self.kind, self.value)):
+        if key is None or not unit.is_known_subject(pseudonym := key.pseudonym(self.kind, self.connection, self.value)):
             return False
-        operator = unit.subject(key, "principal", self.identity.principal)
+        operator = unit.subject(key, "principal", None, self.identity.principal)
         erased = SubjectErased(kind=self.kind, subject=pseudonym.hex())
         unit.append((Step(scope_originator(key.scope_id), erased, "operator", operator),), Header(scope_id=key.scope_id))
-        unit.forget_subject(key, self.kind, self.value)
+        unit.forget_subject(key, self.kind, self.connection, self.value)
         for name in ("erase_payloads_of_subject", "erase_external_ids_of_subject"):
             unit.changes.actions.append((name, (pseudonym,)))
         return True
@@ -48,7 +49,7 @@ class EraseScope:
         key = unit.known_scope(self.identity.scope)
         if key is None:
             return False
-        operator = unit.subject(key, "principal", self.identity.principal)
+        operator = unit.subject(key, "principal", None, self.identity.principal)
         unit.append(
             (Step(scope_originator(key.scope_id), ScopeKeyErased(), "operator", operator),), Header(scope_id=key.scope_id)
         )

@@ -31,7 +31,7 @@ class RecordAct:
 
     def run(self, unit: Unit) -> None:
         key = unit.scope(self.identity.scope)
-        actor = unit.subject(key, "principal", self.identity.principal)
+        actor = unit.subject(key, "principal", None, self.identity.principal)
         originator = opening_originator(unit.head.journal_key, unit.opening_id)
         step = Step(originator, OperatorActed(action=self.action), "operator", actor)
         unit.append((step,), Header(scope_id=key.scope_id))

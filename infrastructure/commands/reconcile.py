@@ -44,7 +44,7 @@ class ReconcileOperation:
         if operation is None or not may_see(unit, self.reach, operation.scope_id):
             return Reconciliation("not_found")
         key = unit.scope_key(operation.scope_id)
-        actor = Actor("operator", None if key is None else unit.subject(key, "principal", self.reach.identity.principal))
+        actor = Actor("operator", None if key is None else unit.subject(key, "principal", None, self.reach.identity.principal))
         lease_id = route_lease(unit, operation.route)
         decided = reconcile.reconcile(
             operation, self.command, lease_id, unit.lease(lease_id), unit.deadline(lease_id), actor, unit.context

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from counterfoil.domain.errors import InvalidValue
 from counterfoil.domain.event import Header
 
 from ..unit import Unit
+
+_OURS = re.compile(r"(?:op|rt|lk|opn|sc)-[0-9a-f]{32}")
 
 
 class VersionTaken(Exception):
@@ -24,6 +28,8 @@ class RecordForeign:
         positions = []
         taken: set[tuple[str, int]] = set()
         for originator_id, version, topic, state in self.events:
+            if _OURS.fullmatch(originator_id):
+                raise InvalidValue("an originator id of the journal's own aggregates takes no events of others; use another id")
             if (originator_id, version) in taken or unit.has_event(originator_id, version):
                 raise VersionTaken
             taken.add((originator_id, version))

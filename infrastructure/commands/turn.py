@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from counterfoil.domain import turn
-from counterfoil.domain.decision import SYSTEM, Actor, Step
+from counterfoil.domain.decision import SYSTEM, Actor, Step, Steps
 from counterfoil.domain.event import Header
 from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, lock_id
-from counterfoil.domain.lock import Lease, LockReleased, fence_of, is_current
+from counterfoil.domain.lock import LockReleased, is_current
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer, Delivery
 
@@ -62,8 +62,7 @@ class Claim:
             return Claimed(plan.found, operation, lease_id=lease_id, holder=holder, position=unit.head.position)
         lease, binding = unit.lease(lease_id), unit.binding(self.route)
         assert lease is not None and binding is not None
-        fence = _fence(unit, lease)
-        return Claimed("claimed", operation, fence, binding.session_id, binding.generation, lease_id)
+        return Claimed("claimed", operation, lease.fence, binding.session_id, binding.generation, lease_id)
 
     def _session(self, unit: Unit, expected: Operation | None) -> str:
         if expected is None:
@@ -76,11 +75,6 @@ class Claim:
         if answer.found != "claimed" or answer.operation is None or answer.fence is None:
             return None
         return Settle(answer.operation.operation_id, answer.fence, Answer("cancelled", "cancelled_before_start"))
-
-
-def _fence(unit: Unit, lease: Lease) -> int:
-    """Return the fence of a lease; an epoch that was raised since belongs to later grants."""
-    return fence_of(unit.epoch_at(lease.position), lease.position)
 
 
 SettleAnswer: TypeAlias = Literal["settled", "late"]
@@ -161,10 +155,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give a route's lease back; with `force` also while entries wait: a clean stop leaves them to the next process."""
+    """
+    Give a route's lease back, on behalf of the operation that was run last.
+
+    With `force` also while entries wait: a clean stop leaves them to the next process.
+    """
 
     route: str
     fence: int
+    operation_id: str
     force: bool = False
 
     def run(self, unit: Unit) -> bool:
@@ -174,10 +173,12 @@ class Release:
         if self.force:
             if not is_current(lease, deadline, self.fence, unit.context.world):
                 return False
-            steps: tuple[Step, ...] = (Step(lease_id, LockReleased()),)
+            steps: Steps = (Step(lease_id, LockReleased()),)
         else:
             steps = turn.release(lease_id, unit.queue(self.route), lease, deadline, self.fence, unit.context)
-        unit.append(steps, Header())
+        operation = unit.operation(self.operation_id)
+        assert operation is not None
+        unit.append_for(operation, steps)
         return bool(steps)
 
 

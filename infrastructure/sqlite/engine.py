@@ -29,6 +29,7 @@ from ..rows import Head
 from ..unit import OpeningState, Unit
 from .creation import check, check_path, create
 from .faults import fault
+from .head_file import HeadFile, HighestPosition, MemoryHead
 from .liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
 from .rows_of_projections import quoted, sql_of
 from .side_files import AppendLock, EpochFile, MemoryAppendLock, MemoryEpoch, side_file
@@ -63,15 +64,18 @@ class SQLiteEngine:
         self.liveness = self._new_liveness()
         self._append_lock: AppendLock | MemoryAppendLock
         self._epochs: EpochFile | MemoryEpoch
+        self._highest: HighestPosition = MemoryHead()
         if path is not None:
             check_path(path, readonly=readonly)
         if path is None or readonly:
             self._append_lock, self._epochs = MemoryAppendLock(), MemoryEpoch()
         else:
             self._append_lock, self._epochs = AppendLock(side_file(path, "append")), EpochFile(side_file(path, "epoch"))
+            self._highest = HeadFile(side_file(path, "head"))
         try:
             self._writer = self._open()
         except BaseException:
+            self._highest.close()
             self._append_lock.close()
             raise
         self._store = SQLiteStore(self._writer)
@@ -222,6 +226,8 @@ class SQLiteEngine:
             self._catch_up(head)
         if not self._opening.started and (self._opening.opening_id or 0) <= head.opening_id:
             self._take_opening_id(head.opening_id + 1)
+        if not self._opening.started:
+            head = head._replace(position=max(head.position, self._highest.read()))
         return Unit(
             store=self._store,
             caches=self._caches,
@@ -252,14 +258,22 @@ class SQLiteEngine:
         return epoch
 
     def _commit(self, unit: Unit) -> bool:
-        """Commit, and tell whether it landed; when the answer is lost, look."""
+        """
+        Commit, and tell whether it landed; when the answer is lost, look.
+
+        The highest position is kept aside before anybody sees it.
+        """
+        if unit.changes.events:
+            self._highest.write(unit.head.position)
         try:
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             log.warning("a commit failed: %s", getattr(error, "sqlite_errorname", type(error).__name__))
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            return not unit.changes.empty and self._store.head().digest == unit.head.digest
+            head = self._store.head()
+            self._highest.write(head.position)
+            return not unit.changes.empty and head.digest == unit.head.digest
         return True
 
     def _catch_up(self, head: Head) -> None:
@@ -317,6 +331,7 @@ class SQLiteEngine:
             self._readers.clear()
             self._writer.close()
         self.liveness.end()
+        self._highest.close()
         self._append_lock.close()
 
 

@@ -34,7 +34,7 @@ INSERT INTO cf_scope (scope_id, tenant, account, user, key) VALUES (?, ?, ?, ?, 
 
 -- name: insert_subject
 -- Remember whom a pseudonym stands for.
-INSERT OR IGNORE INTO cf_subject (pseudonym, scope_id, kind, value) VALUES (?, ?, ?, ?)
+INSERT OR IGNORE INTO cf_subject (pseudonym, scope_id, kind, connection, value) VALUES (?, ?, ?, ?, ?)
 
 -- name: put_deadline
 -- Begin or move the running deadline of a lease.

@@ -49,8 +49,10 @@ CREATE TABLE cf_subject (
     pseudonym BLOB PRIMARY KEY,
     scope_id BLOB NOT NULL,
     kind TEXT NOT NULL,
+    connection TEXT,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX cf_subject_value ON cf_subject (value);
 CREATE TABLE cf_deadline (
     lease_id TEXT PRIMARY KEY,
     opening_id INTEGER NOT NULL,

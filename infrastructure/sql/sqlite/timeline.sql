@@ -144,14 +144,6 @@ ORDER BY position DESC LIMIT :limit
 -- The first event at or after a position: positions and times grow together, so a time is found by halving.
 SELECT position, recorded_at FROM cf_event WHERE position >= ? ORDER BY position LIMIT 1
 
--- name: keys_of_tenant
--- Ids and keys of the scopes of one tenant.
-SELECT scope_id, key FROM cf_scope WHERE tenant = ? AND key IS NOT NULL
-
--- name: keys_of_all
--- Ids and keys of all scopes that were not erased.
-SELECT scope_id, key FROM cf_scope WHERE key IS NOT NULL
-
 -- name: operation_of
 -- The admission of an operation: its position and its scope.
 SELECT position, scope_id FROM cf_event WHERE originator_id = ? AND originator_version = 1 AND type = 'operation.admitted'
@@ -188,3 +180,8 @@ SELECT hour, connection, measure, sum(events), sum(total_us), max(longest_us)
 FROM cf_statistics_v1
 WHERE :scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes))
 GROUP BY hour, connection, measure ORDER BY hour, connection, measure
+
+-- name: subjects_by_value
+-- What an id is called: in every scope, and on one connection or on each of them.
+SELECT pseudonym, scope_id, kind FROM cf_subject
+WHERE value = :value AND (:connection IS NULL OR connection IS NULL OR connection = :connection)
