@@ -6,8 +6,8 @@ In reading order: events, state and its fold. The decisions stand in admission.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from .event import REGISTRY, Committed, Event, Recorded
 from .ids import ClassWord
@@ -132,9 +132,10 @@ class ReplyDeliveryUnknown(Event):
 
 # State and fold.
 
+OPERATION_PREFIX: Final = "op-"
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+
+class Operation(NamedTuple):
     """What is known of one operation. Ids of people are pseudonyms, instants integer microseconds, places positions."""
 
     operation_id: str
@@ -207,47 +208,53 @@ def admitted(recorded: Recorded) -> Operation:
     )
 
 
-def _changes(state: Operation, recorded: Recorded) -> dict[str, Any]:
-    match recorded.event:
-        case OperationRepeated():
-            return {"repeated": True}
-        case OperationClaimed(grant=grant):
-            return {
-                "phase": "executing",
-                "grant": grant,
-                "claimed_at": recorded.recorded_at,
-                "claimed_by": recorded.header.opening_id,
-            }
-        case OperationSettled(outcome=outcome):
-            return {"phase": outcome}
-        case OperationLateRefused():
-            return {}
-        case OperationAbandoned():
-            return {"phase": "abandoned"}
-        case OperationExecutionUnknown():
-            return {"phase": "execution_unknown"}
-        case EntrySteppedOver():
-            return {"stepped_over": True}
-        case EntryPutBack():
-            return {"stepped_over": False, "admitted_by": recorded.header.opening_id}
-        case ReplyStaged(kind=kind):
-            return {"reply": "pending", "reply_kind": kind, "reply_position": recorded.position, "attempts": 1}
-        case ReplyResendClaimed(attempt=attempt):
-            return {"reply": "pending", "attempts": attempt}
-        case ReplyDelivered():
-            return {"reply": "delivered"}
-        case ReplyDeliveryFailed(attempt=attempt):
-            return {"reply": "delivery_failed"} if attempt == state.attempts and state.reply != "delivered" else {}
-        case ReplyDeliveryUnknown(attempt=attempt):
-            return {"reply": "delivery_unknown"} if attempt == state.attempts and state.reply != "delivered" else {}
-    raise AssertionError(f"not an event of an operation: {type(recorded.event).__name__}")
+def _claimed(state: Operation, recorded: Recorded, event: OperationClaimed) -> Operation:
+    return state._replace(
+        phase="executing", grant=event.grant, claimed_at=recorded.recorded_at, claimed_by=recorded.header.opening_id
+    )
+
+
+def _put_back(state: Operation, recorded: Recorded, event: EntryPutBack) -> Operation:
+    assert recorded.header.opening_id is not None
+    return state._replace(stepped_over=False, admitted_by=recorded.header.opening_id)
+
+
+def _staged(state: Operation, recorded: Recorded, event: ReplyStaged) -> Operation:
+    return state._replace(reply="pending", reply_kind=event.kind, reply_position=recorded.position, attempts=1)
+
+
+def _not_delivered(reply: ReplyPhase) -> Evolve:
+    """A mark of an attempt counts while it is the newest; one that was delivered stays so."""
+
+    def evolve(state: Operation, recorded: Recorded, event: Any) -> Operation:
+        return state._replace(reply=reply) if event.attempt == state.attempts and state.reply != "delivered" else state
+
+    return evolve
+
+
+Evolve: TypeAlias = Callable[[Operation, Recorded, Any], Operation]
+
+_EVOLVE: Final[dict[type[Event], Evolve]] = {
+    OperationRepeated: lambda state, _, event: state._replace(repeated=True),
+    OperationClaimed: _claimed,
+    OperationSettled: lambda state, _, event: state._replace(phase=event.outcome),
+    OperationLateRefused: lambda state, _, event: state,
+    OperationAbandoned: lambda state, _, event: state._replace(phase="abandoned"),
+    OperationExecutionUnknown: lambda state, _, event: state._replace(phase="execution_unknown"),
+    EntrySteppedOver: lambda state, _, event: state._replace(stepped_over=True),
+    EntryPutBack: _put_back,
+    ReplyStaged: _staged,
+    ReplyResendClaimed: lambda state, _, event: state._replace(reply="pending", attempts=event.attempt),
+    ReplyDelivered: lambda state, _, event: state._replace(reply="delivered"),
+    ReplyDeliveryFailed: _not_delivered("delivery_failed"),
+    ReplyDeliveryUnknown: _not_delivered("delivery_unknown"),
+}
 
 
 def evolve(state: Operation | None, recorded: Recorded) -> Operation:
     """Fold one event into an operation."""
     if state is None:
         return admitted(recorded)
-    return replace(state, version=recorded.originator_version, **_changes(state, recorded))
-
-
-OPERATION_PREFIX: Final = "op-"
+    event = recorded.event
+    assert event is not None
+    return _EVOLVE[type(event)](state, recorded, event)._replace(version=recorded.originator_version)

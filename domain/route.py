@@ -6,7 +6,7 @@ In reading order: events, state and its folds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from .event import REGISTRY, Event, Recorded
 from .ids import Id
@@ -40,8 +40,7 @@ class BindingAdvanced(Event):
 # State and folds.
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An operation in a route's queue: waiting, or running under a grant."""
 
     operation: int
@@ -61,8 +60,7 @@ class Entry:
         return self.grant is None
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """A route's agent session."""
 
     route: str
@@ -73,8 +71,7 @@ class Binding:
     leaf: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(NamedTuple):
     """The entries of a route, in order of their places."""
 
     route: str
@@ -88,29 +85,27 @@ class Queue:
         return next((entry for entry in self.entries if entry.operation == operation), None)
 
 
+_LEAVING: Final = frozenset((OperationSettled, OperationAbandoned, OperationExecutionUnknown, EntrySteppedOver))
+
+
 def evolve_queue(state: Queue, recorded: Recorded) -> Queue:
-    """Fold one event of an operation into the queue of its route."""
-    event = recorded.event
+    """Fold one event of an operation into the queue of its route; returns the same queue when it changes nothing."""
+    event, operation = recorded.event, recorded.header.operation
     if isinstance(event, OperationAdmitted | EntryPutBack):
         opening_id = recorded.header.opening_id
         assert opening_id is not None
-        operation = recorded.position if isinstance(event, OperationAdmitted) else recorded.header.operation
-        assert operation is not None
-        entry = Entry(operation, recorded.originator_id, recorded.position, opening_id, recorded.recorded_at)
-        return replace(state, entries=(*state.entries, entry))
-    operation = recorded.header.operation
+        place = recorded.position
+        entry = Entry(place if operation is None else operation, recorded.originator_id, place, opening_id, recorded.recorded_at)
+        return state._replace(entries=(*state.entries, entry))
     if isinstance(event, OperationClaimed):
-        return replace(
-            state,
-            entries=tuple(
-                replace(entry, grant=event.grant, claimed_by=recorded.header.opening_id)
-                if entry.operation == operation
-                else entry
-                for entry in state.entries
-            ),
+        opening_id = recorded.header.opening_id
+        entries = (
+            entry._replace(grant=event.grant, claimed_by=opening_id) if entry.operation == operation else entry
+            for entry in state.entries
         )
-    if isinstance(event, OperationSettled | OperationAbandoned | OperationExecutionUnknown | EntrySteppedOver):
-        return replace(state, entries=tuple(entry for entry in state.entries if entry.operation != operation))
+        return state._replace(entries=tuple(entries))
+    if type(event) in _LEAVING:
+        return state._replace(entries=tuple(entry for entry in state.entries if entry.operation != operation))
     return state
 
 
@@ -121,5 +116,5 @@ def evolve_binding(state: Binding | None, recorded: Recorded) -> Binding:
             return Binding(recorded.originator_id, recorded.originator_version, alias, generation, session_id)
         case BindingAdvanced(leaf=leaf):
             assert state is not None
-            return replace(state, version=recorded.originator_version, leaf=leaf)
+            return state._replace(version=recorded.originator_version, leaf=leaf)
     raise AssertionError(f"not an event of a binding: {type(recorded.event).__name__}")
