@@ -8,7 +8,9 @@ for anew.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -20,7 +22,7 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer, Delivery, cut
 
-from .callbacks import Agent, call, is_async
+from .callbacks import Agent, call, in_thread, is_async
 from .commands.turn import Claim, Claimed, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
 from .committer import Command
 from .remembering import reply_to, text_of
@@ -37,7 +39,7 @@ FAILURE_NOTICE: Final = "Sorry, this could not be answered."
 FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 2.0
 
-Step: TypeAlias = Literal["again", "idle", "wait", "retry"]
+Step: TypeAlias = Literal["again", "idle", "wait", "retry", "closed"]
 
 
 class Job(NamedTuple):
@@ -46,23 +48,44 @@ class Job(NamedTuple):
     operation_id: str
     inbound: Inbound
     grant: Grant
+    alias: str
+    """The agent of its route."""
+    adopted: bool = False
+    """It was found waiting, and did not come to this process."""
 
 
 class Run:
     """An agent at work on one turn."""
 
     def __init__(self, agent: Agent, turn: Turn) -> None:
-        self.cancellable = is_async(agent)
         self.reason: str | None = None
         self.aborted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.task: asyncio.Task[Any] = asyncio.create_task(call(agent, turn), name="counterfoil-run")
+        self._in_thread = False
+        self.task: asyncio.Task[Any] = asyncio.create_task(self._call(agent, turn), name="counterfoil-run")
+
+    async def _call(self, agent: Agent, turn: Turn) -> Any:
+        try:
+            if is_async(agent):
+                return await agent(turn)  # type: ignore[misc]
+            self._in_thread = True
+            result = await in_thread(agent, turn)
+            self._in_thread = False
+            if not inspect.isawaitable(result):
+                return result
+            if self.reason is None:
+                return await result
+        except SystemExit:
+            raise RuntimeError("the agent raised SystemExit") from None
+        if inspect.iscoroutine(result):
+            result.close()
+        raise asyncio.CancelledError
 
     def abort(self, reason: str) -> None:
         """Tell the run to end. A plain function in a thread cannot be told; it is waited for."""
         if self.reason is None:
             self.reason = reason
             self.aborted.set_result(None)
-            if self.cancellable:
+            if not self._in_thread:
                 self.task.cancel()
 
     async def ended(self, max_turn: float, deadline: float) -> bool:
@@ -106,6 +129,8 @@ class RouteWorker:
         """The operation that was claimed last under the lease."""
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
+        self.owed: Command[Any] | None = None
+        """What the journal has to be told, and could not be yet."""
         self._next: int | None = None
         self._claimed: Claimed | None = None
 
@@ -131,10 +156,10 @@ class RouteWorker:
         try:
             while not self.runtime.stopping:
                 step = await self._guarded_step()
-                if step == "idle":
+                if step == "closed":
+                    self.leave()
+                if step in ("idle", "closed"):
                     break
-                if step == "wait":
-                    await self.runtime.wait_for_route(self._claimed)
                 if step == "retry":
                     await asyncio.sleep(retry)
                 retry = min(retry * 2, LONGEST_RETRY) if step == "retry" else FIRST_RETRY
@@ -148,40 +173,44 @@ class RouteWorker:
     async def _guarded_step(self) -> Step:
         try:
             async with self.runtime.slots:
-                return "idle" if self.runtime.stopping else await self._step()
+                step = "idle" if self.runtime.stopping else await self._step()
+            if step == "wait":
+                await self.runtime.wait_for_route(self._claimed)
+            return step
         except JournalUnavailable:
             self.runtime.counters["storage_failures"] += 1
         except Closed:
-            return "idle"
+            return "closed"
         except Exception as error:
-            log.error(
-                "a step of a route failed with %s; it is tried again",
-                type(error).__name__,
-                exc_info=log.isEnabledFor(logging.DEBUG),
-            )
+            log.error("a step of a route failed with %s; it is tried again", type(error).__name__)
+            log.debug("where it failed: %s", "".join(traceback.format_tb(error.__traceback__)))  # its message may hold ids
         return "retry"
 
     async def _step(self) -> Step:
         """Claim and run the next entry, or find out what is in its way."""
-        expected = self._next if self._next in self.jobs else min(self.jobs, default=None)
+        expected = None
+        if self._next in self.jobs:
+            expected = self._next
+        elif self._claimed is None or self._claimed.found not in ("held", "busy"):  # then only look whether it is free by now
+            expected = min(self.jobs, default=None)
         self._next = None
         known = set(self.jobs)
-        job: Job | None = None
-        agent: Agent | None = None
-        if expected is not None:
-            job = self.jobs[expected]
-            agent = await self._prepare(expected, job)
-            if agent is None:
-                return "again"
-        claimed = self._claimed = await self._claim(expected)
+        job = None if expected is None else self.jobs[expected]
+        prepared = None if job is None else await self._prepare(job)
+        if self.runtime.stopping:
+            return "idle"
+        claimed = self._claimed = await self._claim(None if isinstance(prepared, Answer) else expected)
         match claimed.found:
             case "claimed":
-                assert job is not None and agent is not None and expected is not None
+                assert job is not None and expected is not None and prepared is not None and not isinstance(prepared, Answer)
                 self._drop(expected)
-                return await self._turn(claimed, job, agent)
+                return await self._turn(claimed, job, prepared)
             case "head":
                 assert claimed.operation is not None
-                await self._look_at(claimed.operation)
+                if job is not None and isinstance(prepared, Answer) and claimed.operation.position == expected:
+                    await self._end_unclaimed(expected, job, prepared)
+                else:
+                    await self._look_at(claimed.operation, known)
                 return "again"
             case "empty":
                 for position in known:
@@ -199,9 +228,16 @@ class RouteWorker:
 
     async def _rest(self) -> Step:
         """Nothing waits: give the lease back, if one is left. A failure keeps it, for the next time."""
-        if self.fence is not None and await self.runtime.submit(Release(self.route, self.fence, self.last_run)):
+        if self.fence is not None:
+            if await self.runtime.submit(Release(self.route, self.fence, self.last_run)) == "needed":
+                return "again"
             self.fence = None
         return "idle" if not self.jobs else "again"
+
+    def leave(self) -> None:
+        """Leave what waits to others: the journal has it."""
+        for position in list(self.jobs):
+            self._drop(position)
 
     def _drop(self, position: int) -> Job | None:
         job = self.jobs.pop(position, None)
@@ -212,52 +248,66 @@ class RouteWorker:
 
     # Before the claim.
 
-    async def _prepare(self, position: int, job: Job) -> Agent | None:
-        """Return the agent for an entry; None when it has been ended instead."""
+    async def _prepare(self, job: Job) -> Agent | Answer:
+        """Return the agent for an entry, or how the entry ends instead once it is the head."""
         if job.grant.identity.refusal(self.runtime.journal.core.now()) is not None:
-            await self._end_unclaimed(position, job, Answer("failed", "identity_revoked"))
-            return None
+            return Answer("failed", "identity_revoked")
+        if job.alias not in job.grant.aliases:
+            return Answer("failed", "rejected")
         try:
-            agent = await call(self.runtime.resolve_agent, job.grant.alias, job.grant.identity, job.inbound)
+            agent = await call(self.runtime.resolve_agent, job.alias, job.grant.identity, job.inbound)
         except Exception as error:
             log.warning("resolve_agent raised %s", type(error).__name__)
             agent = None
         if not callable(agent):
-            await self._end_unclaimed(position, job, Answer("failed", "runtime_error", FAILURE_NOTICE))
-            return None
+            return Answer("failed", "runtime_error", FAILURE_NOTICE)
         return agent  # type: ignore[no-any-return]
 
-    async def _look_at(self, head: Operation) -> None:
+    async def _look_at(self, head: Operation, known: set[int]) -> None:
         """Make the head of the route this process's next job: what others admitted is authorised anew from its stored text."""
         if head.position not in self.jobs:
-            remembered = await self.runtime.remembered(head.operation_id)
-            inbound = None if remembered is None else remembered.inbound
-            if inbound is None or not inbound.text:
+            found = await self.runtime.look_up(head)
+            for position in known - found.waiting:
+                self._drop(position)
+            if found.inbound is None or not found.inbound.text:
                 await self._refuse(head, "rejected")
                 return
-            grant = await self.runtime.grant_for(inbound, "message")
+            grant = await self.runtime.grant_for(found.inbound, "message")
             if isinstance(grant, Admission):
                 await self._refuse(head, "authorization_failed" if grant.reason == "authorization_failed" else "rejected")
                 return
-            self.add(head.position, Job(head.operation_id, inbound, grant))
+            if grant.identity.scope != found.scope:
+                await self._refuse(head, "rejected")
+                return
+            self.add(head.position, Job(head.operation_id, found.inbound, grant, head.alias, adopted=True))
         self._next = head.position
 
     async def _refuse(self, head: Operation, code: str) -> None:
-        await self.runtime.submit(SettleUnclaimed(head.operation_id, Answer("failed", code)))
-        self.runtime.count_outcome("failed")
+        if await self.runtime.submit(SettleUnclaimed(head.operation_id, Answer("failed", code))) is not None:
+            self.runtime.count_outcome("failed")
 
     async def _end_unclaimed(self, position: int, job: Job, answer: Answer) -> None:
         operation: Operation | None = await self.runtime.submit(SettleUnclaimed(job.operation_id, answer))
         self._drop(position)
         if operation is not None:
             self.runtime.count_outcome(answer.outcome)
-            if answer.reply:
-                await self._deliver(operation, job, answer.reply)
+            if answer.reply and (await self._deliver(operation, job, answer.reply)).released:
+                self.fence = None
 
     async def cancel_waiting(self) -> None:
-        """End what waits as cancelled, durably."""
+        """End, durably, what came to this process and waits. What it found waiting is left to the next."""
         for position, job in list(self.jobs.items()):
-            await self._end_unclaimed(position, job, Answer("cancelled", "cancelled_at_shutdown"))
+            if not job.adopted:
+                await self._end_unclaimed(position, job, Answer("cancelled", "cancelled_at_shutdown"))
+
+    async def let_go(self) -> None:
+        """Tell the journal what it could not be told before, and give the lease back; what fails is kept for the next time."""
+        if self.owed is not None:
+            await self.runtime.submit(self.owed)
+            self.owed = None
+        if self.fence is not None:
+            await self.runtime.submit(Release(self.route, self.fence, self.last_run, force=True))
+            self.fence = None
 
     # The turn.
 
@@ -275,22 +325,10 @@ class RouteWorker:
             session_id=claimed.session_id,
             generation=claimed.generation,
         )
-        limits = self.runtime.limits
-        run = self.run = Run(agent, turn)
-        if self.runtime.stopping:
-            run.abort("cancelled_at_shutdown")
-        self.runtime.counters["active"] += 1
-        try:
-            ended = await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6)
-        finally:
-            self.runtime.counters["active"] -= 1
-            self.run = None
-        if not ended:
-            await self._insist(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
-            self.runtime.refuse_late(run, operation.operation_id, fence)
-            return await self._rest()
-        answer = run.answer()
-        settled: Settled = await self._insist(Settle(operation.operation_id, fence, answer))
+        answer = await self._answer(operation, fence, agent, turn)
+        if answer is None:
+            return "again"
+        settled = await self._insist(Settle(operation.operation_id, fence, answer))
         if settled.found == "late":
             if self.fence == fence:
                 self.lose_lease()
@@ -302,6 +340,24 @@ class RouteWorker:
             self.fence = None
             return "idle" if not self.jobs else "again"
         return "again"
+
+    async def _answer(self, operation: Operation, fence: int, agent: Agent, turn: Turn) -> Answer | None:
+        """Run the agent and return how the run ended; None when it did not, and nobody can tell."""
+        if self.runtime.stopping:
+            return Answer("cancelled", "cancelled_at_shutdown")
+        limits = self.runtime.limits
+        run = self.run = Run(agent, turn)
+        self.runtime.counters["active"] += 1
+        try:
+            if await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6):
+                return run.answer()
+        finally:
+            self.runtime.counters["active"] -= 1
+            self.run = None
+            if not run.task.done():
+                self.runtime.refuse_late(run, operation.operation_id, fence)
+        await self._insist(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
+        return None
 
     async def _deliver(self, operation: Operation, job: Job, text: str) -> Settled:
         """Send a staged reply and record what is known of it. An identity that is no longer active sends nothing."""
@@ -325,9 +381,12 @@ class RouteWorker:
     async def _insist(self, command: Command[T]) -> T:
         """Run a command that must not be lost: while the store cannot take it, try again."""
         retry = FIRST_RETRY
+        self.owed = command
         while True:
             try:
-                return await self.runtime.submit(command)
+                answer = await self.runtime.submit(command)
+                self.owed = None
+                return answer
             except JournalUnavailable:
                 self.runtime.counters["storage_failures"] += 1
                 await asyncio.sleep(retry)

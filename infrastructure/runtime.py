@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,25 +19,26 @@ from pydantic import ValidationError
 
 from counterfoil.domain.admission import Admission, refused
 from counterfoil.domain.duration import microseconds
-from counterfoil.domain.errors import CounterfoilError, Denied, InvalidValue, JournalUnavailable
+from counterfoil.domain.errors import Closed, CounterfoilError, Denied, InvalidValue, JournalUnavailable
 from counterfoil.domain.exchange import Action, Reply
-from counterfoil.domain.identity import Every, Grant, Identity, reach
+from counterfoil.domain.identity import Every, Grant, Identity, Scope, reach
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
-from counterfoil.domain.operation import Outcome
+from counterfoil.domain.operation import Operation, Outcome
 from counterfoil.domain.reconcile import ReconcileOutcome, Reconciliation
 from counterfoil.domain.turn import Delivery
 
 from .callbacks import Authorize, Deliver, ResolveAgent, call, send
-from .commands.admission import AdmitInbound
+from .commands.admission import AdmitInbound, Admitted
 from .commands.leases import Renew
 from .commands.reconcile import ResendClaimed
-from .commands.turn import Claimed, Mark, Release, Settle
+from .commands.turn import Claimed, Mark, Settle
 from .committer import Command
 from .journal_async import AsyncJournal
 from .reconciling import reconcile_command
-from .remembering import Remembered, remember, waiting_routes
+from .remembering import remember, waiting_routes
 from .route_worker import Job, RouteWorker, Run
+from .sqlite.store import SQLiteStore
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,26 @@ _RESENT: Final[dict[str, ReconcileOutcome]] = {
 }
 
 
-class Scheduled(NamedTuple):
-    """What an admission gives its route to do."""
+class Found(NamedTuple):
+    """What the journal has of an operation: whose it is, its event and its reply in the clear, and what waits on its route."""
 
-    route: str
-    position: int
-    job: Job
+    operation: Operation
+    scope: Scope | None = None
+    inbound: Inbound | None = None
+    reply: Reply | None = None
+    waiting: frozenset[int] = frozenset()
+
+
+def find(store: SQLiteStore, operation_id: str) -> Found | None:
+    """Read an operation; None if it is not known."""
+    remembered = remember(store, operation_id)
+    if remembered is None:
+        return None
+    operation = remembered.operation
+    scoped = store.scope_by_id(operation.scope_id)
+    scope = None if scoped is None or scoped.tenant is None else Scope(scoped.tenant, scoped.account, scoped.user)
+    waiting = frozenset(entry.operation for entry in store.queue(operation.route).waiting)
+    return Found(operation, scope, remembered.inbound, remembered.reply, waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,7 @@ class Runtime:
         self._workers: dict[str, RouteWorker] = {}
         self._room = asyncio.Event()
         self._renewer: asyncio.Task[None] | None = None
-        self._late: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[Any]] = set()
         self._look = asyncio.Lock()
         self._seen = (0.0, 0)
         self._slots: asyncio.Semaphore | None = None
@@ -144,39 +159,50 @@ class Runtime:
         Returns after the durable append and before any model or tool call. A mapping that is no inbound event is `malformed`.
         Acknowledge to the platform unless the answer is `retryable`.
         """
-        answer, scheduled = await self._decide(inbound)
-        if scheduled is not None:
-            worker = self._worker(scheduled.route)
-            worker.add(scheduled.position, scheduled.job)
-            worker.start()
-        return self.journal.core.count_admission(answer)
+        return self.journal.core.count_admission(await self._decide(inbound))
 
-    async def _decide(self, inbound: Inbound | Mapping[str, Any]) -> tuple[Admission, Scheduled | None]:
+    async def _decide(self, inbound: Inbound | Mapping[str, Any]) -> Admission:
         if self.stopping:
-            return refused("stopped"), None
+            return refused("stopped")
         if not isinstance(inbound, Inbound):
             try:
                 inbound = Inbound.model_validate(inbound)
             except ValidationError:
-                return refused("malformed"), None
+                return refused("malformed")
         if len(inbound.body) > self.limits.max_input_bytes:
-            return refused("oversized"), None
+            return refused("oversized")
         is_command = inbound.text.lstrip().startswith("/")
         grant = await self.grant_for(inbound, "command" if is_command else "message")
         if isinstance(grant, Admission):
-            return grant, None
+            return grant
         if is_command:
-            return refused("unknown_command"), None
+            return refused("unknown_command")
         if self.stopping:
-            return refused("stopped"), None
+            return refused("stopped")
+        command = AdmitInbound(inbound, grant, grant.alias)
+        admitting = self.journal.core.committer.submit_async(command)
         try:
-            admitted = await self.submit(AdmitInbound(inbound, grant, grant.alias))
+            admitted = await asyncio.shield(admitting)
         except JournalUnavailable:
-            return refused("unavailable"), None
-        answer: Admission = admitted.admission
-        if admitted.position is None or admitted.route is None or answer.operation_id is None:
-            return answer, None
-        return answer, Scheduled(admitted.route, admitted.position, Job(answer.operation_id, inbound, grant))
+            return refused("unavailable")
+        except asyncio.CancelledError:
+            # Whoever asked is gone; what the journal has taken by then is nobody's but this process's to run.
+            admitting.add_done_callback(lambda late: self._schedule_late(command, late))
+            raise
+        self._schedule(command, admitted)
+        return admitted.admission
+
+    def _schedule(self, command: AdmitInbound, admitted: Admitted) -> None:
+        """Have the route of an admission run it, if it is this process's to run."""
+        operation_id = admitted.admission.operation_id
+        if admitted.position is not None and admitted.route is not None and operation_id is not None:
+            worker = self._worker(admitted.route)
+            worker.add(admitted.position, Job(operation_id, command.inbound, command.grant, admitted.alias))
+            worker.start()
+
+    def _schedule_late(self, command: AdmitInbound, admitting: asyncio.Future[Admitted]) -> None:
+        if not admitting.cancelled() and admitting.exception() is None:
+            self._schedule(command, admitting.result())
 
     async def grant_for(self, inbound: Inbound, action: Action) -> Grant | Admission:
         """Ask the host, and return its grant, or the refusal that follows."""
@@ -201,7 +227,7 @@ class Runtime:
 
     def forget(self, worker: RouteWorker) -> None:
         """A route has no work left here."""
-        if self._workers.get(worker.route) is worker and worker.fence is None:
+        if self._workers.get(worker.route) is worker and worker.fence is None and worker.owed is None and not worker.jobs:
             del self._workers[worker.route]
 
     # Room: who feeds a runtime waits for it instead of asking again and again.
@@ -235,15 +261,15 @@ class Runtime:
         identity.require_active(core.now())
         found = await self.journal.core.read_async(lambda store: waiting_routes(store, reached))
         own = core.engine.opening_id
-        routes = [
-            item.route
+        idle = [
+            worker
             for item in found
             if item.opening_id == own or not core.is_live(item.opening_id)
-            if item.route not in self._workers
+            if (worker := self._worker(item.route)).task is None
         ]
-        for route in routes:
-            self._worker(route).start()
-        return Resumed(len(routes))
+        for worker in idle:
+            worker.start()
+        return Resumed(len(idle))
 
     async def drain(self, timeout: timedelta | str | None = None) -> bool:  # noqa: ASYNC109 - it answers, and does not raise
         """Wait until no route has work here; tells whether that came within the time."""
@@ -291,32 +317,37 @@ class Runtime:
         )
         try:
             identity.require_active(core.now())
-            remembered = await self.journal.core.read_async(lambda store: remember(store, operation_id))
-            if remembered is not None and not await self._may_resend(remembered, expected_version):
-                return Reconciliation("denied", version=remembered.operation.version)
+            found = await self.journal.core.read_async(lambda store: find(store, operation_id))
+            if found is None or found.scope is None or not reached.includes(found.scope):
+                found = None
+            elif not await self._may_resend(found, expected_version, acknowledge_duplicate_risk):
+                return Reconciliation("denied", version=found.operation.version)
             answer = await self.submit(command)
             if not isinstance(answer, ResendClaimed):
                 return answer
-            return await self._resend(answer, remembered)
+            return await self._resend(answer, found)
         except Denied:
             return Reconciliation("denied")
         except JournalUnavailable:
             return Reconciliation("unavailable")
 
-    async def _may_resend(self, remembered: Remembered, expected_version: int) -> bool:
+    async def _may_resend(self, found: Found, expected_version: int, acknowledged: bool) -> bool:
         """Ask the host anew where a reply would be sent; what is not sent needs no grant."""
-        operation = remembered.operation
+        operation = found.operation
         if operation.version != expected_version or not operation.ended or operation.resolved:
             return True
-        if remembered.inbound is None or remembered.reply is None:
+        if operation.reply != "delivery_failed" and not acknowledged:
+            return True
+        if found.inbound is None or found.reply is None:
             return False
-        return isinstance(await self.grant_for(remembered.inbound, "message"), Grant)
+        grant = await self.grant_for(found.inbound, "message")
+        return isinstance(grant, Grant) and grant.identity.scope == found.scope
 
-    async def _resend(self, claimed: ResendClaimed, remembered: Remembered | None) -> Reconciliation:
-        if remembered is None or remembered.reply is None:
+    async def _resend(self, claimed: ResendClaimed, found: Found | None) -> Reconciliation:
+        if found is None or found.reply is None:
             delivery = Delivery("delivery_failed", "text_erased")
         else:
-            delivery = await self.send(remembered.reply)
+            delivery = await self.send(found.reply)
         marked = await self.submit(Mark(claimed.operation.operation_id, claimed.attempt, delivery))
         return Reconciliation("resolved", _RESENT[delivery.outcome], version=marked.operation.version)
 
@@ -326,12 +357,14 @@ class Runtime:
         """Run a command in the journal."""
         return await self.journal.core.committer.submit_async(command)
 
-    async def remembered(self, operation_id: str) -> Remembered | None:
-        return await self.journal.core.read_async(lambda store: remember(store, operation_id))
+    async def look_up(self, operation: Operation) -> Found:
+        """Read what an operation was, and what waits on its route."""
+        found = await self.journal.core.read_async(lambda store: find(store, operation.operation_id))
+        return found or Found(operation)
 
     async def send(self, reply: Reply) -> Delivery:
         """Call the host's `deliver`, and count what is known."""
-        delivery = await send(self._deliver, reply, self._deliver_seconds)
+        delivery = await send(self._deliver, reply, self._deliver_seconds, self._keep)
         self._count_delivery(delivery)
         return delivery
 
@@ -350,9 +383,17 @@ class Runtime:
             with suppress(CounterfoilError):
                 await self.submit(Settle(operation_id, fence, run.answer()))
 
-        task = asyncio.create_task(wait(), name="counterfoil-late")
+        self._keep(asyncio.create_task(wait(), name="counterfoil-late"))
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold on to a task that goes on after its time; what it raises in the end is nobody's news."""
         self._late.add(task)
-        task.add_done_callback(self._late.discard)
+        task.add_done_callback(self._late_ended)
+
+    def _late_ended(self, task: asyncio.Task[Any]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     # Leases.
 
@@ -368,20 +409,22 @@ class Runtime:
         renewed = core.clock.boot()
         while True:
             await asyncio.sleep(ttl / 3 / 1_000_000)
-            held = [worker for worker in self._workers.values() if worker.fence is not None]
+            held = [(worker, worker.fence) for worker in self._workers.values() if worker.fence is not None]
             if not held:
                 return
             asked = core.clock.boot()
             try:
                 standing = await self.submit(Renew())
                 renewed = asked
+            except Closed:
+                return
             except JournalUnavailable:
                 self.counters["storage_failures"] += 1
                 if core.clock.boot() - renewed < ttl * 1_000:
                     continue
                 standing = frozenset()
-            for worker in held:
-                if worker.fence is not None and worker.lease_id not in standing:
+            for worker, fence in held:
+                if worker.fence == fence and worker.lease_id not in standing:
                     worker.lose_lease()
 
     async def wait_for_route(self, claimed: Claimed | None) -> None:
@@ -417,9 +460,11 @@ class Runtime:
         for worker in workers:
             if worker.run is not None:
                 worker.run.abort("cancelled_at_shutdown")
-        if not keep_queued:
+        if keep_queued:
             for worker in workers:
-                await worker.cancel_waiting()
+                worker.leave()
+        else:
+            await asyncio.gather(*(self._tried(worker.cancel_waiting()) for worker in workers))
         tasks = {worker.task for worker in workers if worker.task is not None}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self.limits.duration("stop_deadline") / 1_000_000 + GRACE_SECONDS)
@@ -429,19 +474,15 @@ class Runtime:
         if self._renewer is not None:
             self._renewer.cancel()
             await asyncio.gather(self._renewer, return_exceptions=True)
+        await asyncio.gather(*(self._tried(worker.let_go()) for worker in workers))
         for worker in workers:
-            await self._let_go(worker)
-        for task in list(self._late):
-            task.cancel()
-        await asyncio.gather(*self._late, return_exceptions=True)
+            self.forget(worker)
 
-    async def _let_go(self, worker: RouteWorker) -> None:
-        """Give a route's lease back; a failure keeps it for the next call of `stop`."""
-        if worker.fence is not None:
-            try:
-                await self.submit(Release(worker.route, worker.fence, worker.last_run, force=True))
-            except JournalUnavailable:
-                self.counters["storage_failures"] += 1
-                return
-            worker.fence = None
-        self.forget(worker)
+    async def _tried(self, step: Coroutine[Any, Any, None]) -> None:
+        """Take a step of the end; one that fails is taken again by the next call of `stop`."""
+        try:
+            await step
+        except JournalUnavailable:
+            self.counters["storage_failures"] += 1
+        except Closed:
+            return

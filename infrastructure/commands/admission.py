@@ -23,6 +23,8 @@ class Admitted:
     route: str | None = None
     position: int | None = None
     """Position of the admission of the operation that is to be run; None when nothing is."""
+    alias: str = ""
+    """The agent of the operation's route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class AdmitInbound:
         )
         recorded = unit.append(steps, header)[-1]
         answer = Admission("accepted", operation_id=operation_id, version=1, position=recorded.position)
-        return Admitted(answer, route, recorded.position)
+        return Admitted(answer, route, recorded.position, self.alias)
 
     def _repeat(self, unit: Unit, known: Operation, actor: bytes) -> Admitted:
         repeat, same_text = admission.repeat(
@@ -84,7 +86,8 @@ class AdmitInbound:
             position=recorded[-1].position if recorded else known.position,
             text_differs=same_text is False,
         )
-        return Admitted(answer, known.route, known.position if repeat.runs else None)
+        runs = repeat.runs or (known.phase == "accepted" and known.admitted_by == unit.opening_id)  # it may have no worker
+        return Admitted(answer, known.route, known.position if runs else None, known.alias)
 
 
 def _find(unit: Unit, key: ScopeKey, connection: str, conversation: bytes, event: bytes) -> tuple[str, int, Operation | None]:

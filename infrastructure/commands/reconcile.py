@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from counterfoil.domain import reconcile
-from counterfoil.domain.decision import Actor
+from counterfoil.domain.decision import Actor, Steps
 from counterfoil.domain.errors import NeedsRuntime
 from counterfoil.domain.identity import EVERY_TENANT, Reach, Scope
+from counterfoil.domain.ids import ScopeKey
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.reconcile import Reconcile, Reconciliation, Resend
 
@@ -44,7 +45,7 @@ class ReconcileOperation:
         if operation is None or not may_see(unit, self.reach, operation.scope_id):
             return Reconciliation("not_found")
         key = unit.scope_key(operation.scope_id)
-        actor = Actor("operator", None if key is None else unit.subject(key, "principal", None, self.reach.identity.principal))
+        actor = Actor("operator", None if key is None else key.pseudonym("principal", None, self.reach.identity.principal))
         lease_id = route_lease(unit, operation.route)
         decided = reconcile.reconcile(
             operation, self.command, lease_id, unit.lease(lease_id), unit.deadline(lease_id), actor, unit.context
@@ -54,13 +55,19 @@ class ReconcileOperation:
                 raise NeedsRuntime(
                     "the reply would have to be sent, and a journal does not send; use Runtime.reconcile; nothing was changed"
                 )
-            unit.append_for(operation, decided.steps)
+            self._append(unit, operation, key, decided.steps)
             claimed = unit.operation(self.operation_id)
             assert claimed is not None
             return ResendClaimed(claimed, decided.attempt)
         answer, steps = decided
-        unit.append_for(operation, steps)
+        self._append(unit, operation, key, steps)
         return answer
+
+    def _append(self, unit: Unit, operation: Operation, key: ScopeKey | None, steps: Steps) -> None:
+        """Append what was decided; whose pseudonym it bears is kept only with it: a refusal leaves nothing."""
+        if steps and key is not None:
+            unit.subject(key, "principal", None, self.reach.identity.principal)
+        unit.append_for(operation, steps)
 
 
 def may_see(unit: Unit, reach: Reach, scope_id: bytes) -> bool:

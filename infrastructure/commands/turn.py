@@ -153,6 +153,9 @@ class Mark:
         return Settled("settled", _now(unit, operation), released)
 
 
+ReleaseAnswer: TypeAlias = Literal["released", "needed", "gone"]
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """
@@ -166,20 +169,20 @@ class Release:
     operation_id: str
     force: bool = False
 
-    def run(self, unit: Unit) -> bool:
-        """Tell whether the lease was still held and is free now."""
+    def run(self, unit: Unit) -> ReleaseAnswer:
+        """Tell whether the lease is free now, is needed for entries that wait or run, or was no longer held."""
         lease_id = route_lease(unit, self.route)
         lease, deadline = unit.lease(lease_id), unit.deadline(lease_id)
+        if not is_current(lease, deadline, self.fence, unit.context.world):
+            return "gone"
         if self.force:
-            if not is_current(lease, deadline, self.fence, unit.context.world):
-                return False
             steps: Steps = (Step(lease_id, LockReleased()),)
         else:
             steps = turn.release(lease_id, unit.queue(self.route), lease, deadline, self.fence, unit.context)
         operation = unit.operation(self.operation_id)
         assert operation is not None
         unit.append_for(operation, steps)
-        return bool(steps)
+        return "released" if steps else "needed"
 
 
 def release_if_idle(unit: Unit, operation: Operation, fence: int) -> bool:
