@@ -230,7 +230,7 @@ class RouteWorker:
         """Nothing waits: give the lease back, if one is left. A failure keeps it, for the next time."""
         if self.fence is not None:
             if await self.runtime.submit(Release(self.route, self.fence, self.last_run)) == "needed":
-                return "again"
+                return "wait"  # for the history to move on: an entry came since the claim, or another runtime runs one
             self.fence = None
         return "idle" if not self.jobs else "again"
 
