@@ -10,12 +10,12 @@ from __future__ import annotations
 import heapq
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from itertools import chain, islice
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from counterfoil.domain.errors import FormatUnknown, InvalidValue, JournalDamaged
 from counterfoil.domain.event import Recorded, UnknownEvent
@@ -43,10 +43,14 @@ from .statements import statements
 TIMELINE: Final = statements("sqlite/timeline.sql")
 
 LARGEST: Final = 2**63 - 1
+HANDFUL: Final = 8
+"""How many times more rows of one key of several are read when the last ones were all wanted."""
 _CURSOR: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _OPERATION_ID: Final = re.compile(r"op-[0-9a-f]{32}")
 
 R = TypeVar("R")
+_ByScope: TypeAlias = dict[bytes, list[bytes]]
+"""Pseudonyms by the scope that they belong to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +260,7 @@ def timeline(
     """Return a page of what happened, in order of position or newest first; a cursor goes on in the order that is asked for."""
     most, cursor = page_limit(limit, limits), cursor_position(after)
     query = _Query(store, seen_by(store, reach), where)
-    rows = list(query.rows(most + 1, cursor, newest_first))
+    rows = query.rows(most + 1, cursor, newest_first)
     shown = _decoded(rows[:most])
     names = _names_of(store, (recorded for _, recorded in shown), with_text)
     entries = tuple(entry_of(recorded, row.type, names) for row, recorded in shown)
@@ -264,7 +268,12 @@ def timeline(
 
 
 class _Query:
-    """A filter, resolved to one way into the journal, a key for each pseudonym of the id, and what is left to compare."""
+    """
+    A filter, resolved to one access path of the journal with its keys, and to what is left to compare.
+
+    An id has a pseudonym in each scope and on each connection, so that it may be several keys; what their scope rules out is not
+    compared again.
+    """
 
     def __init__(self, store: SQLiteStore, seen: Seen, where: TimelineFilter) -> None:
         self._store = store
@@ -273,64 +282,76 @@ class _Query:
         conversations = self._pseudonyms(where.conversation, "conversation")
         threads = self._pseudonyms(where.thread, "thread")
         actors = self._pseudonyms(where.actor, "actor", "principal")
-        self._path = "by_position"
-        self._keys: Sequence[int | bytes | None] = (None,)
-        if where.operation_id is not None:
-            operation = visible_operation(store, seen, where.operation_id)
-            self._path, self._keys = "by_operation", () if operation is None else (operation,)
-        elif actors is not None:
-            self._path, self._keys = "by_actor", actors
-        elif conversations is not None:
-            self._path, self._keys = "by_conversation", conversations
         types = where.types
         if where.outcome is not None:
             outcome_type = TYPE_OF_OUTCOME[where.outcome]
             types = (outcome_type,) if types is None or outcome_type in types else ()
-        self._values = {
-            "scopes": seen.parameter,
+        self._shared: dict[str, Any] = {
             "connection": where.connection,
-            "conversations": None if conversations is None else _hexes(conversations),
-            "threads": None if threads is None else _hexes(threads),
-            "actors": None if actors is None else _hexes(actors),
             "actor_kind": where.actor_kind,
             "correlation": None if where.correlation is None else bytes.fromhex(where.correlation),
             "types": None if types is None else json.dumps(types),
             "settled": where.outcome if where.outcome in SETTLED else None,
+            "after": max(where.after or 0, 0 if where.since is None else self._first_at(instant_us(where.since)) - 1),
+            "before": min(
+                LARGEST if where.before is None else where.before,
+                LARGEST if where.until is None else self._first_at(instant_us(where.until)),
+            ),
         }
+        self._path = "by_position"
+        self._ways: list[dict[str, Any]] = []
         if any(wanted is not None and not wanted for wanted in (conversations, threads, actors, types)):
-            self._keys = ()
-        self._after = max(where.after or 0, 0 if where.since is None else self._first_at(instant_us(where.since)) - 1)
-        self._before = min(
-            LARGEST if where.before is None else where.before,
-            LARGEST if where.until is None else self._first_at(instant_us(where.until)),
-        )
+            return
+        if where.operation_id is not None:
+            self._path = "by_operation"
+            operation = visible_operation(store, seen, where.operation_id)
+            if operation is not None:
+                self._ways.append(_way(operation, None, conversations=conversations, threads=threads, actors=actors))
+        elif actors is not None:
+            self._path = "by_actor"
+            for scope_id, pseudonyms in actors.items():
+                others = _of_scope(scope_id, conversations=conversations, threads=threads)
+                self._ways += (_way(actor, None, actors=None, **others) for actor in pseudonyms)
+        elif conversations is not None:
+            self._path = "by_conversation"
+            for scope_id, pseudonyms in conversations.items():
+                others = _of_scope(scope_id, threads=threads)
+                self._ways += (_way(conversation, None, conversations=None, actors=None, **others) for conversation in pseudonyms)
+        else:
+            self._ways.append(_way(None, seen.parameter, conversations=None, threads=threads, actors=None))
 
-    def rows(self, limit: int, cursor: int | None, newest_first: bool) -> Iterator[EventRow]:
-        """Yield the events in order, a few of each key at a time, so that many keys cost one row each and not a page."""
-        values = {**self._values, "limit": limit, "after": self._after, "before": self._before}
-        if cursor is not None and newest_first:
-            values["before"] = min(cursor, self._before)
-        elif cursor is not None:
-            values["after"] = max(cursor, self._after)
+    def rows(self, limit: int, cursor: int | None, newest_first: bool) -> list[EventRow]:
+        """Return the first events in order. Of many keys each costs a row and not a page: they are read by the handful and merged."""
+        shared = dict(self._shared)
+        edge: Literal["after", "before"] = "before" if newest_first else "after"
+        if cursor is not None:
+            shared[edge] = min(cursor, shared[edge]) if newest_first else max(cursor, shared[edge])
         statement = getattr(TIMELINE, f"{self._path}_newest_first" if newest_first else self._path)
-        cursors = [self._store.connection.execute(statement, {**values, "key": key}) for key in self._keys]
-        try:
-            merged = heapq.merge(*cursors, key=lambda row: row[0], reverse=newest_first)
-            yield from (EventRow(*row) for row in islice(merged, limit))
-        finally:
-            for each in cursors:
-                each.close()
 
-    def _pseudonyms(self, value: str | None, *kinds: SubjectKind) -> Sequence[bytes] | None:
+        def follow(way: dict[str, Any]) -> Iterator[EventRow]:
+            values, size = shared | way, limit if len(self._ways) == 1 else 1
+            while True:
+                values["limit"] = size
+                handful = [EventRow(*row) for row in self._store.connection.execute(statement, values)]
+                yield from handful
+                if len(handful) < size:
+                    return
+                values[edge] = handful[-1].position
+                size = min(limit, size * HANDFUL)
+
+        merged = heapq.merge(*map(follow, self._ways), key=lambda row: row.position, reverse=newest_first)
+        return list(islice(merged, limit))
+
+    def _pseudonyms(self, value: str | None, *kinds: SubjectKind) -> _ByScope | None:
         """Return what an id is called in the scopes that are seen: None when it is not asked for, none when nobody knows it."""
         if value is None:
             return None
         values = {"value": value, "connection": self._connection}
-        return [
-            pseudonym
-            for pseudonym, scope_id, kind in self._store.connection.execute(TIMELINE.subjects_by_value, values)
-            if kind in kinds and self._seen.includes(scope_id)
-        ]
+        found: _ByScope = {}
+        for pseudonym, scope_id, kind in self._store.connection.execute(TIMELINE.subjects_by_value, values):
+            if kind in kinds and self._seen.includes(scope_id):
+                found.setdefault(scope_id, []).append(pseudonym)
+        return found
 
     def _first_at(self, microseconds: int) -> int:
         """Return the position of the first event that was recorded at an instant or later; the one after the head if none was."""
@@ -344,6 +365,17 @@ class _Query:
             else:
                 high = middle
         return low
+
+
+def _of_scope(scope_id: bytes, **wanted: _ByScope | None) -> dict[str, _ByScope | None]:
+    """Return what is wanted in one scope; an empty list lets nothing through."""
+    return {name: None if by_scope is None else {scope_id: by_scope.get(scope_id, [])} for name, by_scope in wanted.items()}
+
+
+def _way(key: int | bytes | None, scopes: str | None, **wanted: _ByScope | None) -> dict[str, Any]:
+    """Return the parameters with which a statement follows one key."""
+    lists = {name: None if by_scope is None else _hexes(chain(*by_scope.values())) for name, by_scope in wanted.items()}
+    return {"key": key, "scopes": scopes, **lists}
 
 
 def visible_operation(store: SQLiteStore, seen: Seen, operation_id: str) -> int | None:

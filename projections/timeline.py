@@ -259,7 +259,7 @@ def _where(entry: TimelineEntry) -> str:
 
 
 def _opening_started(entry: TimelineEntry) -> str:
-    return f"{_opening(entry)} of the journal began, with release {entry.detail['release']}"
+    return f"{_opening(entry)} of the journal began in process {entry.detail['process']}, with release {entry.detail['release']}"
 
 
 def _epoch_raised(entry: TimelineEntry) -> str:
@@ -315,7 +315,8 @@ def _late_refused(entry: TimelineEntry) -> str:
 
 
 def _abandoned(entry: TimelineEntry) -> str:
-    return f"{_who(entry)} gave the message up before its turn began ({_words(entry.detail['reason'])})"
+    acknowledged = ", and acknowledged the risk of a duplicate" if entry.detail["acknowledged"] else ""
+    return f"{_who(entry)} gave the message up before its turn began ({_words(entry.detail['reason'])}){acknowledged}"
 
 
 def _execution_unknown(entry: TimelineEntry) -> str:

@@ -78,7 +78,7 @@ def nothing_to_say(told: Told) -> None:
 
 
 def failed_with_a_notice(told: Told) -> None:
-    told.mark(told.settle(told.claim("7"), Answer("failed", "agent_error", "Sorry.", "notice")))
+    told.mark(told.settle(told.claim("7"), Answer("failed", "agent_error", "Sorry.")))
 
 
 def failed_without_a_word(told: Told) -> None:

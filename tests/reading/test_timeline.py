@@ -52,7 +52,7 @@ def admission(**fields: Any) -> OperationAdmitted:
 
 
 SAMPLES: tuple[tuple[str, ActorKind, Event], ...] = (
-    (OPENING, "system", OpeningStarted(release="0.1.0")),
+    (OPENING, "system", OpeningStarted(release="0.1.0", process=4711)),
     (OPENING, "system", OpeningEpochRaised(epoch=1_767_225_600_000)),
     (OPENING, "system", OpeningEnded()),
     (OPENING, "operator", OperatorActed(action="text_shown")),
@@ -77,7 +77,8 @@ SAMPLES: tuple[tuple[str, ActorKind, Event], ...] = (
     (OPERATION, "system", OperationSettled(outcome="cancelled", replied=False, code="stopped", admitted_at=AT)),
     (OPERATION, "system", OperationSettled(outcome="failed", replied=True, code="rejected", admitted_at=AT)),
     (OPERATION, "agent", OperationLateRefused(outcome="succeeded", fence=FENCE)),
-    (OPERATION, "operator", OperationAbandoned(reason="operator")),
+    (OPERATION, "operator", OperationAbandoned(reason="operator", acknowledged=False)),
+    (OPERATION, "operator", OperationAbandoned(reason="operator", acknowledged=True)),
     (OPERATION, "operator", OperationExecutionUnknown(reason="host_died", acknowledged=True, forced=False)),
     (OPERATION, "operator", OperationExecutionUnknown(reason="host_hangs", acknowledged=True, forced=True, note=TEXT)),
     (OPERATION, "system", OperationExecutionUnknown(reason="stop_deadline", acknowledged=False, forced=False)),
