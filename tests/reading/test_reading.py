@@ -24,7 +24,8 @@ from counterfoil.domain.turn import Answer, Delivery
 from counterfoil.infrastructure import reading
 from counterfoil.infrastructure.commands.erasure import EraseScope, EraseSubject
 from counterfoil.infrastructure.commands.recording import RecordForeign
-from counterfoil.infrastructure.reading import TIMELINE, Page
+from counterfoil.infrastructure.reading import Page
+from counterfoil.infrastructure.seen import TIMELINE
 from counterfoil.infrastructure.sqlite.store import APPEND, SQLiteStore
 from counterfoil.projections.timeline import SETTLED, TYPE_OF_OUTCOME, TimelineEntry, TimelineFilter, instant
 
@@ -356,6 +357,16 @@ def test_events_that_are_not_ours_are_shown_without_their_state(told: Told) -> N
     assert not told.entries(ALL, outcome="failed")
     with pytest.raises(Exception, match="install a newer release"):
         told.explain("1")
+
+
+@pytest.mark.parametrize("identifier", ["", "op-", "op-" + "0" * 32, "\udfff", "a\0b", "x" * 100_000, "%"])
+def test_identifier_that_nothing_has_is_a_miss(told: Told, identifier: str) -> None:
+    """Whatever it is made of; what is not text is a mistake of the caller's."""
+    told.admit("1")
+
+    assert not told.explain(identifier)
+    with pytest.raises(InvalidValue, match="as text, not int"):
+        told.explain(1)  # type: ignore[arg-type]
 
 
 def test_event_that_cannot_be_read_is_named(told: Told) -> None:

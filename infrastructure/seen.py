@@ -1,0 +1,59 @@
+"""What a reach comes to in a journal: the scopes that a call may know of."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from counterfoil.domain.identity import EVERY_TENANT, Reach
+
+from .sqlite.store import READ, SQLiteStore
+from .statements import statements
+
+TIMELINE: Final = statements("sqlite/timeline.sql")
+
+_OPERATION_ID: Final = re.compile(r"op-[0-9a-f]{32}")
+
+
+class Seen(NamedTuple):
+    """The ids of the scopes that a call may know of; None stands for all, erased ones and what has no scope included."""
+
+    scope_ids: frozenset[bytes] | None
+
+    def includes(self, scope_id: bytes | None) -> bool:
+        return self.scope_ids is None or scope_id in self.scope_ids
+
+    @property
+    def parameter(self) -> str | None:
+        """What statements take as `:scopes`."""
+        return None if self.scope_ids is None else hexes(self.scope_ids)
+
+
+def seen_by(store: SQLiteStore, reach: Reach) -> Seen:
+    """Resolve a reach to the scopes that the journal has in it."""
+    if reach.tenant is EVERY_TENANT:
+        return Seen(None)
+    if reach.tenant is None:
+        own = store.scope_of(reach.identity.scope)
+        return Seen(frozenset() if own is None else frozenset({own.scope_id}))
+    return Seen(frozenset(row[0] for row in store.connection.execute(READ.scopes_of_tenant, (reach.tenant,))))
+
+
+def is_id(value: str) -> bool:
+    """Tell whether a text can be an id at all: a lone surrogate is refused everywhere, so nothing has such an id."""
+    return not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def hexes(values: Iterable[bytes]) -> str:
+    """Return bytes as the JSON list that statements compare `hex(column)` with."""
+    return json.dumps([value.hex().upper() for value in values])
+
+
+def visible_operation(store: SQLiteStore, seen: Seen, operation_id: str) -> int | None:
+    """Return the position of an operation's admission, None where it is unknown or another's."""
+    if _OPERATION_ID.fullmatch(operation_id) is None:
+        return None
+    row = store.connection.execute(TIMELINE.operation_of, (operation_id,)).fetchone()
+    return row[0] if row is not None and seen.includes(row[1]) else None
