@@ -16,7 +16,7 @@ from counterfoil.domain.route import Queue
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 
-from .layered import Layered
+from .layered import Layered, Undo, undo_all
 from .rows import Scoped
 
 
@@ -59,53 +59,22 @@ class Caches:
     """States and rows by key. They are dropped whenever somebody else has written."""
 
     def __init__(self, store: Store) -> None:
-        self._changed: list[Layered[Any, Any]] = []
-        self._in_group: list[Layered[Any, Any]] = []
-        self.operations: Layered[str, Operation] = Layered(lambda key: fold_operation(store.stream(key)), self._changed)
-        self.queues: Layered[str, Queue] = Layered(store.queue, self._changed)
-        self.deadlines: Layered[str, Deadline] = Layered(store.deadline, self._changed)
+        self._undo: Undo = []
+        undo = self._undo
+        self.operations: Layered[str, Operation] = Layered(lambda key: fold_operation(store.stream(key)), undo)
+        self.queues: Layered[str, Queue] = Layered(store.queue, undo)
+        self.deadlines: Layered[str, Deadline] = Layered(store.deadline, undo)
         self.rows: dict[str, Layered[Key, Any]] = {
-            projection.NAME: Layered(_row_loader(store, projection), self._changed) for projection in BUILT_IN
+            projection.NAME: Layered(_row_loader(store, projection), undo) for projection in BUILT_IN
         }
-        self.scopes: Layered[Scope, ScopeKey] = Layered(store.scope_of, self._changed)
-        self.scope_ids: Layered[bytes, Scoped] = Layered(store.scope_by_id, self._changed)
-        self.subjects: Layered[tuple[bytes, SubjectKind, str | None, str], bytes] = Layered(lambda key: None, self._changed)
-        self.commands: Layered[tuple[bytes, bytes], tuple[bytes, bytes, int]] = Layered(store.kept_command, self._changed)
-        self.epochs: Layered[int, int] = Layered(lambda position: None, self._changed)
+        self.scopes: Layered[Scope, ScopeKey] = Layered(store.scope_of, undo)
+        self.scope_ids: Layered[bytes, Scoped] = Layered(store.scope_by_id, undo)
+        self.subjects: Layered[tuple[bytes, SubjectKind, str | None, str], bytes] = Layered(lambda key: None, undo)
+        self.commands: Layered[tuple[bytes, bytes], tuple[bytes, bytes, int]] = Layered(store.kept_command, undo)
+        self.epochs: Layered[int, int] = Layered(lambda position: None, undo)
         """By position, the epoch that stands there."""
         self.work: Work | None = None
-
-    def keep(self) -> None:
-        """End a command: what it changed is part of the group."""
-        for layered in self._changed:
-            layered.keep()
-        self._in_group += self._changed
-        self._changed.clear()
-
-    def drop(self) -> None:
-        """End a command: what it changed is forgotten."""
-        for layered in self._changed:
-            layered.drop()
-        self._changed.clear()
-
-    def commit(self) -> None:
-        """End a group: what it changed is committed."""
-        for layered in self._in_group:
-            layered.commit()
-        self._in_group.clear()
-
-    def rollback(self) -> None:
-        """End a group: what it changed is forgotten."""
-        self.drop()
-        for layered in self._in_group:
-            layered.rollback()
-        self._in_group.clear()
-        self.work = None
-
-    def forget(self) -> None:
-        """Drop everything: somebody else has written."""
-        self.rollback()
-        everything: tuple[Layered[Any, Any], ...] = (
+        self._all: tuple[Layered[Any, Any], ...] = (
             self.operations,
             self.queues,
             self.deadlines,
@@ -116,7 +85,31 @@ class Caches:
             self.commands,
             self.epochs,
         )
-        for layered in everything:
+
+    def keep(self) -> None:
+        """End a command: what it changed is part of the group."""
+        self._undo.clear()
+
+    def drop(self) -> None:
+        """End a command: what it changed is forgotten."""
+        undo_all(self._undo)
+
+    def commit(self) -> None:
+        """End a group: what it changed is committed."""
+        for layered in self._all:
+            layered.commit()
+
+    def rollback(self) -> None:
+        """End a group: what it changed is forgotten."""
+        self._undo.clear()
+        for layered in self._all:
+            layered.rollback()
+        self.work = None
+
+    def forget(self) -> None:
+        """Drop everything: somebody else has written."""
+        self.rollback()
+        for layered in self._all:
             layered.forget()
 
 

@@ -8,8 +8,6 @@ from typing import Any
 class Changes:
     """What a group writes beside rows that are cached, in order."""
 
-    __slots__ = ("actions", "erased", "events", "external_ids", "payloads", "scopes", "subjects")
-
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
         self.payloads: list[tuple[int, bytes, bytes]] = []
@@ -19,13 +17,24 @@ class Changes:
         self.subjects: list[tuple[Any, ...]] = []
         self.actions: list[tuple[str, tuple[Any, ...]]] = []
         """Statements of `append.sql` by name with their values, for what is rare."""
+        self._all: tuple[list[Any], ...] = (
+            self.events,
+            self.payloads,
+            self.erased,
+            self.external_ids,
+            self.scopes,
+            self.subjects,
+            self.actions,
+        )
 
     def marks(self) -> tuple[int, ...]:
-        return tuple(len(getattr(self, name)) for name in self.__slots__)
+        """Return how much there is now."""
+        return tuple([len(rows) for rows in self._all])
 
     def cut(self, marks: tuple[int, ...]) -> None:
-        for name, length in zip(self.__slots__, marks, strict=True):
-            del getattr(self, name)[length:]
+        """Drop what came after the marks."""
+        for rows, length in zip(self._all, marks, strict=True):
+            del rows[length:]
 
     @property
     def empty(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -11,25 +11,28 @@ V = TypeVar("V")
 CACHE_ENTRIES: Final = 20_000
 """What one cache holds at most; past it the older half goes."""
 
+_UNCHANGED: Final = object()
+
+Undo: TypeAlias = list[tuple[dict[Any, Any], Any, Any]]
+"""What the running command changed: the layer, the key, and what the layer had there."""
+
 
 class Layered(Generic[K, V]):
     """
-    Values by key in three layers: of the command that runs, of its group, and committed.
+    Values by key: what the group changed lies above what was committed. A value that is absent is None, and is cached as such.
 
-    `keep` and `drop` end a command, `commit` and `rollback` a group. A value that is absent is None, and is cached as such.
+    Each change is noted in `undo`, which is common to all caches: emptied, it is kept for the group; undone by `undo_all`, it
+    never was. `commit` and `rollback` end a group.
     """
 
-    def __init__(self, load: Callable[[K], V | None], changed: list[Layered[Any, Any]]) -> None:
-        """Load what is not cached with `load`; when a command changes the first value, enter into `changed`."""
+    def __init__(self, load: Callable[[K], V | None], undo: Undo) -> None:
+        """Load what is not cached with `load`."""
         self._load = load
-        self._list = changed
+        self._undo = undo
         self._committed: dict[K, V | None] = {}
         self._group: dict[K, V | None] = {}
-        self._command: dict[K, V | None] = {}
 
     def get(self, key: K) -> V | None:
-        if key in self._command:
-            return self._command[key]
         if key in self._group:
             return self._group[key]
         if key in self._committed:
@@ -38,33 +41,17 @@ class Layered(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V | None) -> None:
-        if not self._command:
-            self._list.append(self)
-        self._command[key] = value
+        group = self._group
+        self._undo.append((group, key, group.get(key, _UNCHANGED)))
+        group[key] = value
 
     def touched(self, key: K) -> bool:
         """Tell whether the group has changed the value."""
-        return key in self._command or key in self._group
-
-    def touched_keys(self) -> set[K]:
-        """Return the keys that the group has changed."""
-        return self._command.keys() | self._group.keys()
-
-    def pending_values(self) -> list[V]:
-        """Return the values that the group has put, in the order of their keys' first change."""
-        merged = {**self._group, **self._command}
-        return [value for value in merged.values() if value is not None]
+        return key in self._group
 
     def changed(self) -> Iterator[tuple[K, V | None]]:
-        """Yield what the kept commands of the group left, by key."""
+        """Yield what the group changed, by key, in the order of the first change."""
         yield from self._group.items()
-
-    def keep(self) -> None:
-        self._group.update(self._command)
-        self._command.clear()
-
-    def drop(self) -> None:
-        self._command.clear()
 
     def commit(self) -> None:
         self._committed.update(self._group)
@@ -74,10 +61,19 @@ class Layered(Generic[K, V]):
                 del self._committed[key]
 
     def rollback(self) -> None:
-        self._command.clear()
         self._group.clear()
 
     def forget(self) -> None:
         """Drop everything: somebody else has written."""
-        self.rollback()
+        self._group.clear()
         self._committed.clear()
+
+
+def undo_all(undo: Undo) -> None:
+    """Undo what the running command changed, the newest first."""
+    while undo:
+        layer, key, before = undo.pop()
+        if before is _UNCHANGED:
+            del layer[key]
+        else:
+            layer[key] = before

@@ -130,8 +130,7 @@ class Unit:
     def deadlines_of_opening(self) -> list[Deadline]:
         """Return the running deadlines of this opening's leases, with what this group did to them."""
         deadlines = {deadline.lease_id: deadline for deadline in self.store.deadlines_of_opening(self.opening_id)}
-        for lease_id in self.caches.deadlines.touched_keys():
-            deadline = self.caches.deadlines.get(lease_id)
+        for lease_id, deadline in self.caches.deadlines.changed():
             if deadline is None:
                 deadlines.pop(lease_id, None)
             else:
@@ -142,7 +141,8 @@ class Unit:
         """Return the epoch that stands at a position of the past, or of this group."""
         known = self.caches.epochs.get(position)
         if known is None:
-            pending = [row for row in self.caches.rows[_EPOCHS].pending_values() if row.position < position]
+            raised = (row for _, row in self.caches.rows[_EPOCHS].changed() if row is not None)
+            pending = [row for row in raised if row.position < position]
             known = pending[-1].epoch if pending else self.store.epoch_at(position)
             self.caches.epochs.put(position, known)
         return known
@@ -239,8 +239,8 @@ class Unit:
 
     def _append(self, step: Step, shared: Header) -> Recorded:
         event = step.event
-        header = shared._replace(
-            opening_id=self.opening_id, actor_kind=step.actor_kind, actor=step.actor, causation=step.causation
+        header = Header(
+            self.opening_id, step.actor_kind, *shared[2:6], step.actor, shared.operation, shared.correlation, step.causation
         )
         recorded = self.write_event(
             step.originator_id, self.new_version(step.originator_id), event.TYPE, event.VERSION, header, encode(event), event
@@ -269,7 +269,7 @@ class Unit:
         recorded_at = max(self.now, head.recorded_at + 1)
         leaf = leaf_digest(originator_id, version, event_type, type_version, *header, state)
         digest = chain_digest(head.digest, position, recorded_at, leaf)
-        self.head = head._replace(position=position, digest=digest, recorded_at=recorded_at)
+        self.head = Head(head.format, position, digest, recorded_at, head.epoch, head.opening_id, head.journal_key)
         self.changes.events.append(
             (position, recorded_at, originator_id, version, event_type, type_version, *header, state, digest)
         )
