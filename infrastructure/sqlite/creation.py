@@ -18,6 +18,7 @@ from .store import APPEND, APPLICATION_ID, READ, SCHEMA, SQLiteStore
 FORMAT: Final = 1
 CHECKED_DIGESTS: Final = 64
 """Digests that are recomputed at each opening."""
+_SMALLEST: Final = 512
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 
@@ -46,16 +47,26 @@ def check_path(path: Path, *, readonly: bool) -> None:
         )
     if size is not None and not path.is_file():
         raise NotAJournal(f"{path}: is not a regular file")
+    if size and size < _SMALLEST:  # SQLite takes a file of one byte for an empty one, and would begin anew in it
+        raise NotAJournal(f"{path}: is too short to be a journal ({size} bytes); restore a backup if it was one")
     if size == 0 and readonly:
         raise NotAJournal(f"{path}: is empty; a journal is created by opening it for writing, for example by `counterfoil run`")
     if not size:
         for name in ("epoch", "live", "wal"):
             beside = _side(path, name)
-            if _size(beside) is not None and (size == 0 or name == "wal"):
+            if _size(beside) is not None and (size == 0 or name == "wal") and not _size(path):  # nobody is just making it
                 raise JournalDamaged(
                     f"{path}: is {'empty' if size == 0 else 'missing'} beside {beside.name}, so a journal was here; "
                     "restore it, or move the files beside it away to begin anew"
                 )
+
+
+def can_become_one(connection: sqlite3.Connection, path: Path | None) -> bool:
+    """Tell whether there is nothing yet that could be a journal, or anything else."""
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        return False
+    _check_application(connection, path, new=True)
+    return True
 
 
 def create(connection: sqlite3.Connection, journal_key: bytes) -> None:
@@ -96,9 +107,7 @@ def check(connection: sqlite3.Connection, path: Path | None) -> Head:
 def check_kind(connection: sqlite3.Connection, path: Path | None) -> None:
     """Check application, format and size, not what is in it."""
     name = path or "the journal"
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION_ID:
-        raise NotAJournal(f"{name}: is an SQLite database of another program, not a journal")
+    _check_application(connection, path, new=False)
     row = connection.execute("SELECT format FROM cf_head WHERE id = 1").fetchone()
     if row is None:
         raise JournalDamaged(f"{name}: has no head; restore a backup")
@@ -106,6 +115,12 @@ def check_kind(connection: sqlite3.Connection, path: Path | None) -> None:
         raise FormatUnknown(f"{name}: is in format {row[0]}, and this release knows format {FORMAT}; install a newer release")
     if path is not None:
         _check_size(connection, path)
+
+
+def _check_application(connection: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID and not (new and application == 0):
+        raise NotAJournal(f"{path or 'the journal'}: is an SQLite database of another program, not a journal")
 
 
 def _check_size(connection: sqlite3.Connection, path: Path) -> None:

@@ -27,7 +27,7 @@ from ..clock import Clock
 from ..committer import Request
 from ..rows import Head
 from ..unit import OpeningState, Unit
-from .creation import check, check_path, create
+from .creation import can_become_one, check, check_kind, check_path, create
 from .faults import fault
 from .head_file import HeadFile, HighestPosition, MemoryHead
 from .liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
@@ -62,16 +62,11 @@ class SQLiteEngine:
         self._frames_per_event = 3.0
         self._events_since_checkpoint = 0
         self.liveness = self._new_liveness()
-        self._append_lock: AppendLock | MemoryAppendLock
-        self._epochs: EpochFile | MemoryEpoch
+        self._append_lock: AppendLock | MemoryAppendLock = MemoryAppendLock()
+        self._epochs: EpochFile | MemoryEpoch = MemoryEpoch()
         self._highest: HighestPosition = MemoryHead()
         if path is not None:
             check_path(path, readonly=readonly)
-        if path is None or readonly:
-            self._append_lock, self._epochs = MemoryAppendLock(), MemoryEpoch()
-        else:
-            self._append_lock, self._epochs = AppendLock(side_file(path, "append")), EpochFile(side_file(path, "epoch"))
-            self._highest = HeadFile(side_file(path, "head"))
         try:
             self._writer = self._open()
         except BaseException:
@@ -98,6 +93,12 @@ class SQLiteEngine:
             connection = connect(self.path, readonly=self.readonly, busy_us=self._busy)
         try:
             with self._faults():
+                if self.readonly or not can_become_one(connection, self.path):
+                    check_kind(connection, self.path)
+                if self.path is not None and not self.readonly:  # from here on files are made beside it
+                    self._append_lock = AppendLock(side_file(self.path, "append"))
+                    self._epochs = EpochFile(side_file(self.path, "epoch"))
+                    self._highest = HeadFile(side_file(self.path, "head"))
                 if not self.readonly:
                     self._create_if_empty(connection)
                 if self.path is not None and not self.readonly:

@@ -22,6 +22,10 @@ def fault(error: sqlite3.Error, name: str) -> CounterfoilError:
         return JournalUnavailable(f"{name}: another process holds the journal; try again")
     if code == sqlite3.SQLITE_FULL:
         return JournalUnavailable(f"{name}: the disk is full, or the file may not grow; make room and try again")
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_READONLY_CANTINIT":
+        return JournalRefused(
+            f"{name}: its folder may not be written, which SQLite needs for reading too; copy the journal into another folder"
+        )
     if code == sqlite3.SQLITE_READONLY:
         return JournalRefused(f"{name}: the file or its folder may not be written; open it read-only, or change its permissions")
     if code == sqlite3.SQLITE_NOTADB:

@@ -1,0 +1,262 @@
+"""What may be opened as a journal, and what is refused, with a sentence that names the file and the reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from counterfoil.domain.errors import (
+    CounterfoilError,
+    FormatUnknown,
+    JournalDamaged,
+    JournalRefused,
+    NotAJournal,
+    ReadOnly,
+)
+from counterfoil.infrastructure.core import Core
+from counterfoil.infrastructure.verification import verify_file
+
+if TYPE_CHECKING:
+    from tests.journal.conftest import Host, Processes
+
+PAGE = 4096
+
+
+def refused(path: Path, kind: type[CounterfoilError], words: str, *, readonly: bool | None = None) -> None:
+    """Opening is refused, for reading and for writing, with one line, and the file is as it was."""
+    before = path.read_bytes() if path.is_file() else None
+    beside = neighbours(path)
+    for mode in (True, False) if readonly is None else (readonly,):
+        with pytest.raises(kind) as caught:
+            Core(path, readonly=mode)
+        message = str(caught.value)
+        assert str(path) in message
+        assert words in message, message
+        assert "\n" not in message
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert before == (path.read_bytes() if path.is_file() else None)
+    assert beside == neighbours(path)
+
+
+def neighbours(path: Path) -> list[str]:
+    """What lies in the folder, but for the files that SQLite keeps to itself."""
+    return sorted(each.name for each in path.parent.iterdir() if not each.name.endswith(("-wal", "-shm")))
+
+
+def alone(path: Path) -> None:
+    """Leave nothing beside a journal."""
+    for beside in path.parent.glob(path.name + "-*"):
+        beside.unlink()
+
+
+@pytest.mark.contract("JRN-10")
+def test_what_is_not_a_journal_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """A database of another program, its empty one, a text, a picture, a folder, a pipe."""
+    other = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+        connection.execute("PRAGMA application_id = 17")
+    refused(other, NotAJournal, "another program")
+
+    empty = tmp_path / "empty.sqlite"
+    with closing(sqlite3.connect(empty)) as connection:
+        connection.execute("PRAGMA application_id = 17")
+    refused(empty, NotAJournal, "another program")
+
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, but long enough to be read as a header\n" * 100)
+    refused(text, NotAJournal, "not an SQLite database")
+
+    short = tmp_path / "short"
+    short.write_bytes(b"x")
+    refused(short, NotAJournal, "too short")
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    refused(folder, JournalRefused, "is a folder")
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refused(pipe, NotAJournal, "not a regular file")
+
+
+@pytest.mark.contract("JRN-10")
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    refused(tmp_path / "nowhere.sqlite", JournalRefused, "does not exist", readonly=True)
+    with pytest.raises(JournalRefused, match="its folder does not exist"):
+        Core(tmp_path / "no" / "journal.sqlite")
+    nothing = tmp_path / "nothing.sqlite"
+    nothing.touch()
+    refused(nothing, NotAJournal, "is empty", readonly=True)
+
+
+@pytest.mark.contract("JRN-10")
+@pytest.mark.parametrize("name", ["epoch", "live", "wal"])
+def test_an_empty_file_beside_a_side_file_was_a_journal(host: Host, name: str) -> None:
+    """Nothing is ever created over."""
+    host.path.touch()
+    host.path.with_name(f"{host.path.name}-{name}").write_bytes(b"1\n")
+    refused(host.path, JournalDamaged, f"{host.path.name}-{name}", readonly=False)
+
+
+@pytest.mark.contract("JRN-10")
+def test_a_missing_file_beside_its_wal_was_a_journal(host: Host) -> None:
+    host.path.with_name(f"{host.path.name}-wal").write_bytes(b"x" * 100)
+    refused(host.path, JournalDamaged, "missing", readonly=False)
+
+
+@pytest.mark.contract("JRN-10")
+@pytest.mark.parametrize("kept", [0.9, 0.5, 0.1])
+def test_a_truncated_journal_is_refused(busy_journal: Path, kept: float) -> None:
+    alone(busy_journal)
+    os.truncate(busy_journal, int(busy_journal.stat().st_size * kept) // PAGE * PAGE)
+    refused(busy_journal, JournalDamaged, "restore a backup", readonly=True)
+    with pytest.raises(JournalDamaged, match="restore a backup"):
+        Core(busy_journal)
+
+
+@pytest.mark.contract("JRN-10")
+def test_a_journal_cut_inside_its_header_is_refused(busy_journal: Path) -> None:
+    alone(busy_journal)
+    os.truncate(busy_journal, 60)
+    refused(busy_journal, NotAJournal, "too short to be a journal (60 bytes)")
+    assert 60 == busy_journal.stat().st_size
+
+
+def garble(path: Path, table: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        page = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * PAGE : page * PAGE] = b"\xa5" * PAGE
+    path.write_bytes(content)
+
+
+@pytest.mark.contract("JRN-10")
+@pytest.mark.parametrize("table", ["cf_event", "cf_head", "cf_projection"])
+def test_a_garbled_page_is_named_when_it_is_met(busy_journal: Path, table: str, host: Host) -> None:
+    garble(busy_journal, table)
+    with pytest.raises(JournalDamaged, match="malformed"), closing(Core(busy_journal)) as core:
+        host.admit(core, "more")
+
+
+@pytest.mark.contract("JRN-10")
+def test_deeper_damage_is_named_when_it_is_met_and_found_by_verify(busy_journal: Path, host: Host) -> None:
+    """The journal opens; what does not touch the damage goes on."""
+    garble(busy_journal, "cf_payload")
+    assert not verify_file(busy_journal).agrees
+    core = host.open()
+    assert 0 < host.position(core)
+    with pytest.raises(JournalDamaged, match="malformed"):
+        host.admit(core, "more")
+
+
+@pytest.mark.contract("JRN-08", "JRN-10")
+def test_a_newer_format_is_refused_as_a_whole(busy_journal: Path) -> None:
+    with closing(sqlite3.connect(busy_journal)) as connection:
+        connection.execute("UPDATE cf_head SET format = 2")
+        connection.commit()
+    with pytest.raises(FormatUnknown, match="is in format 2, and this release knows format 1"):
+        Core(busy_journal)
+    with pytest.raises(FormatUnknown):
+        Core(busy_journal, readonly=True)
+
+
+@pytest.mark.contract("JRN-10")
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE cf_event SET digest = zeroblob(32) WHERE position = {}", "head"),
+        ("UPDATE cf_event SET recorded_at = recorded_at + 1 WHERE position = {} - 10", "the digest at position"),
+        ("DELETE FROM cf_event WHERE position = {}", "its last event is not"),
+        ("DELETE FROM cf_event WHERE position = {} - 20", "the digest at position"),
+        ("DELETE FROM cf_head", "has no head"),
+    ],
+)
+def test_an_end_that_does_not_agree_is_refused(busy_journal: Path, statement: str, words: str) -> None:
+    """The head against the last events, and the newest 64 digests."""
+    last = verify_file(busy_journal).position
+    with closing(sqlite3.connect(busy_journal)) as connection:
+        connection.execute(statement.format(last))
+        connection.commit()
+    for readonly in (True, False):
+        with pytest.raises(JournalDamaged, match=words):
+            Core(busy_journal, readonly=readonly)
+
+
+def test_a_journal_that_is_read_refuses_commands(busy_journal: Path, host: Host) -> None:
+    before = neighbours(busy_journal)
+    core = host.open(readonly=True)
+    with pytest.raises(ReadOnly):
+        host.run(core, host.message("more"))
+    core.close()
+    assert before == neighbours(busy_journal)
+
+
+# Rights.
+
+
+@pytest.fixture
+def shared(busy_journal: Path) -> Iterator[Path]:
+    """A copy of a journal where another user finds it."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    copy = folder / "journal.sqlite"
+    shutil.copyfile(busy_journal, copy)
+    yield copy
+    folder.chmod(0o777)
+    shutil.rmtree(folder)
+
+
+AS_ANOTHER = """
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+for readonly in (True, False):
+    try:
+        core = Core(sys.argv[1], readonly=readonly)
+        try:
+            say("read", core.read(lambda store: store.head().position))
+            if not readonly:
+                say(run(core, message("more")).admission.status)
+        finally:
+            core.close()
+    except JournalRefused as error:
+        say("refused:", error)
+"""
+
+
+@pytest.mark.contract("JRN-10")
+def test_a_journal_without_permission_is_refused(shared: Path, processes: Processes) -> None:
+    shared.chmod(0o000)
+    said = processes.run(AS_ANOTHER, shared).splitlines()
+    assert 2 == len(said), said
+    assert all(line.startswith(f"refused: {shared}") for line in said), said
+
+
+@pytest.mark.contract("JRN-10")
+def test_a_journal_that_may_only_be_read_is_refused_for_writing_alone(shared: Path, processes: Processes) -> None:
+    shared.chmod(0o444)
+    said = processes.run(AS_ANOTHER, shared).splitlines()
+    assert said[0].startswith("read "), said
+    assert said[1].startswith(f"refused: {shared}"), said
+    assert 2 == len(said), said
+
+
+@pytest.mark.contract("JRN-10")
+def test_a_journal_in_a_folder_that_may_not_be_written_is_refused(shared: Path, processes: Processes) -> None:
+    """SQLite cannot even read it there, and the sentence says so."""
+    shared.chmod(0o444)
+    shared.parent.chmod(0o555)
+    said = processes.run(AS_ANOTHER, shared).splitlines()
+    assert all(line.startswith(f"refused: {shared}") for line in said), said
+    assert "its folder may not be written" in said[0]
