@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from counterfoil.domain.decision import Payload
 from counterfoil.domain.event import REGISTRY, Committed, Recorded
 from counterfoil.domain.framing import GENESIS
+from counterfoil.domain.opening import OpeningStarted
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 
@@ -191,7 +192,7 @@ class _History:
             aside.difference = aside.difference or f"it cannot be folded past position {self._position}: {_MALFORMED}"
 
     def _against_chain(self, row: EventRow) -> str | None:
-        if row.position != self._position + 1:
+        if row.position != self._position + 1 and row.type_version and row.type != OpeningStarted.TYPE:
             return f"the event at position {self._position + 1} is missing; the next is at position {row.position}"
         if row.position > self._head.position:
             return f"the event at position {row.position} lies beyond the head, which is at position {self._head.position}"

@@ -263,7 +263,7 @@ def test_a_garbled_page_is_reported_and_not_raised(busy_journal: Path) -> None:
 
 def test_an_erased_text_leaves_the_chain_as_it_was(core: Core, host: Host) -> None:
     host.make_busy(core)
-    assert host.run(core, EraseSubject(host.grant.identity, "actor", "ann"))
+    assert host.run(core, EraseSubject(host.grant.identity, "actor", "tg", "ann"))
     assert core.read(verify).agrees
     assert host.run(core, EraseScope(host.grant.identity))
     verification = core.read(verify)
