@@ -171,13 +171,15 @@ class Desk(Calls):
         An id that is not known in this reach gives an empty list. Showing text is recorded as an act of this identity.
         """
         core = self._active()
-        if with_text:
-            self._record("text_shown")
-        return self._read(
+        stories = self._read(
             lambda store: reading.explain(
                 store, self._reach, identifier, with_text=with_text, now=core.now(), is_live=core.is_live
             )
         )
+        if with_text:
+            for story in stories:
+                self._record("text_shown", story.operation_id)
+        return stories
 
     def statistics(self) -> reading.Statistics:
         """Return counts and latencies, in all and by the hour."""
@@ -238,8 +240,8 @@ class Desk(Calls):
         self._active()
         return self._submit(EraseScope(self._reach.identity))
 
-    def _record(self, action: str) -> None:
-        self._submit(RecordAct(action, self._reach.identity))
+    def _record(self, action: str, operation_id: str | None = None) -> None:
+        self._submit(RecordAct(action, self._reach.identity, operation_id))
 
 
 def admit_once(command: AdmitInbound, command_id: bytes) -> Once[Admitted]:

@@ -171,13 +171,15 @@ class AsyncDesk(AsyncCalls):
         An id that is not known in this reach gives an empty list. Showing text is recorded as an act of this identity.
         """
         core = await self._active()
-        if with_text:
-            await self._record("text_shown")
-        return await self._read(
+        stories = await self._read(
             lambda store: reading.explain(
                 store, self._reach, identifier, with_text=with_text, now=core.now(), is_live=core.is_live
             )
         )
+        if with_text:
+            for story in stories:
+                await self._record("text_shown", story.operation_id)
+        return stories
 
     async def statistics(self) -> reading.Statistics:
         """Return counts and latencies, in all and by the hour."""
@@ -238,8 +240,8 @@ class AsyncDesk(AsyncCalls):
         await self._active()
         return await self._submit(EraseScope(self._reach.identity))
 
-    async def _record(self, action: str) -> None:
-        await self._submit(RecordAct(action, self._reach.identity))
+    async def _record(self, action: str, operation_id: str | None = None) -> None:
+        await self._submit(RecordAct(action, self._reach.identity, operation_id))
 
 
 def admit_once(command: AdmitInbound, command_id: bytes) -> Once[Admitted]:

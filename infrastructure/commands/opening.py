@@ -10,7 +10,7 @@ from counterfoil.domain.identity import Identity
 from counterfoil.domain.ids import opening_originator
 from counterfoil.domain.opening import OpeningEnded, OperatorActed
 
-from ..unit import Unit
+from ..unit import Unit, header_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,16 @@ class EndOpening:
 
 @dataclass(frozen=True, slots=True)
 class RecordAct:
-    """Record that an operator was shown text. The principal is told under the key of its own scope."""
+    """Record that an operator was shown text: of one operation, or of whatever a list held."""
 
     action: str
     identity: Identity
+    operation_id: str | None = None
 
     def run(self, unit: Unit) -> None:
-        key = unit.scope(self.identity.scope)
-        actor = unit.subject(key, "principal", None, self.identity.principal)
+        operation = None if self.operation_id is None else unit.operation(self.operation_id)
+        key = unit.scope(self.identity.scope) if operation is None else unit.scope_key(operation.scope_id)
+        actor = None if key is None else unit.subject(key, "principal", None, self.identity.principal)
+        header = header_of(operation) if operation is not None else Header(scope_id=None if key is None else key.scope_id)
         originator = opening_originator(unit.head.journal_key, unit.opening_id)
-        step = Step(originator, OperatorActed(action=self.action), "operator", actor)
-        unit.append((step,), Header(scope_id=key.scope_id))
+        unit.append((Step(originator, OperatorActed(action=self.action), "operator", actor),), header)
