@@ -22,7 +22,6 @@ from counterfoil.domain.lock import (
     LockGranted,
     LockReleased,
     LockRevoked,
-    fence_of,
 )
 from counterfoil.domain.lock import evolve as evolve_lock
 from counterfoil.domain.operation import (
@@ -194,7 +193,7 @@ class Scene:
         return self.happened(name, ReplyResendClaimed(attempt=attempt, acknowledged=True, reason="operator"))
 
     def abandoned(self, name: str) -> Scene:
-        return self.happened(name, OperationAbandoned(reason="operator"))
+        return self.happened(name, OperationAbandoned(reason="operator", acknowledged=False))
 
     def unknown(self, name: str) -> Scene:
         return self.happened(name, OperationExecutionUnknown(reason="stop", acknowledged=False, forced=False))
@@ -259,7 +258,7 @@ class Scene:
         for each in self.recorded:
             if each.originator_id == LEASE:
                 state = evolve_lock(state, each)
-        return state
+        return None if state is None else state._replace(epoch=EPOCH)
 
     @property
     def binding(self) -> Binding | None:
@@ -277,7 +276,7 @@ class Scene:
     def fence(self) -> int:
         """The fence of the newest grant."""
         assert self.lease is not None
-        return fence_of(EPOCH, self.lease.position)
+        return self.lease.fence
 
     @property
     def world(self) -> Clockwork:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from typing import Any
 
 import pytest
 
@@ -42,3 +43,25 @@ def test_reasons_are_attributes() -> None:
     assert "revoked" == Denied("the identity is revoked", reason="revoked").reason
     assert ("not_sent", "no_program") == (NotSent().reason, NotSent("no_program").reason)
     assert issubclass(InvalidValue, ValueError)
+
+
+@pytest.mark.contract("DIA-01")
+@pytest.mark.parametrize("word", ["a", "7", "_", "http_403", "x" * 64])
+def test_a_class_word_is_a_reason_for_not_having_sent(word: str) -> None:
+    assert word == NotSent(word).reason
+    assert f"nothing was sent: {word}" == str(NotSent(word))
+
+
+@pytest.mark.contract("DIA-01")
+@pytest.mark.parametrize(
+    "reason",
+    ["", "x" * 65, "No program", "ann@example.org", "word\n", "w\xf6rd", "\u0663", "not-sent", None, 7, b"word", ["word"]],
+    ids=ascii,
+)
+def test_what_is_no_class_word_is_no_reason_for_not_having_sent(reason: Any) -> None:
+    """It could hold text: neither the reason nor the message shows it."""
+    error = NotSent(reason)
+
+    assert "not_sent" == error.reason
+    assert "nothing was sent: not_sent" == str(error)
+    assert "not_sent" in repr(error)

@@ -40,7 +40,7 @@ def fields_in(cell: str) -> set[str]:
     named: set[str] = set()
     for clause in re.sub(r"\([^()]*\)", "", cell).split(";"):
         for part in clause.split(":")[0].split(","):
-            found = re.match(r"\s*`(\w+)`(?! is the header's)", part)
+            found = re.match(r"\s*`(\w+)`", part)
             if found:
                 named.add(found[1])
     return named

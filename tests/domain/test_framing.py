@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from counterfoil.domain.event import Header
+from counterfoil.domain.decision import Payload
+from counterfoil.domain.event import Committed, Header
 from counterfoil.domain.framing import EVENT_TAG, GENESIS, chain_digest, commitment, frame, keyed, leaf_digest
 
 Value = str | bytes | int | None
@@ -116,22 +117,34 @@ def test_whole_numbers_have_64_bits() -> None:
         frame(2**63)
 
 
-@pytest.mark.contract("JRN-13")
-def test_the_vector_of_the_chain(document: str) -> None:
-    """Leaf and digest of section 3 follow from its words, by hand and by the library."""
-    (recorded_at,) = re.findall(r"recorded at ([\d,]+), of originator", document)
-    (originator,) = re.findall(r"of originator `(op-[0-9a-f]{32})` version 1", document)
-    (leaf,) = re.findall(r"\| leaf \| `([0-9a-f]{64})` \|", document)
-    (digest,) = re.findall(r"\| digest \| `([0-9a-f]{64})` \|", document)
+@pytest.mark.contract("JRN-13", "JRN-14")
+def test_the_vectors_of_the_chain(document: str) -> None:
+    """Leaves and digests of section 3 follow from its words, by hand and by the library; the recorder's event is the second."""
+    section = document.split("\n## 3. ")[1].split("\n## ")[0]
+    places = re.findall(r"at position (\d), recorded at ([\d,]+),", section)
+    (ours,) = re.findall(r"of originator `(op-[0-9a-f]{32})` version 1", section)
+    ((theirs, topic, state),) = re.findall(
+        r"for originator `([0-9a-f-]{36})` version 1 with\s+the topic `([^`]+)` and the two bytes `([0-9a-f ]+)`", section
+    )
     header = (1, "person", b"\x11" * 16, "tg", b"\x22" * 16, None, b"\x33" * 16, None, b"\x44" * 16, None)
-    columns = (originator, 1, "operation.admitted", 1, *header, b"{}")
-    by_hand = hashlib.sha256(framed("counterfoil.event.1", *columns)).digest()
-    place = struct.pack(">QQ", 1, int(recorded_at.replace(",", "")))
-    chained = hashlib.sha256(bytes(32) + place + by_hand).digest()
+    events: list[tuple[Value, ...]] = [
+        (ours, 1, "operation.admitted", 1, *header, b"{}"),
+        (theirs, 1, topic, 0, *Header(), bytes.fromhex(state)),
+    ]
+    leaves = re.findall(r"\| leaf \| `([0-9a-f]{64})` \|", section)
+    digests = re.findall(r"\| digest \| `([0-9a-f]{64})` \|", section)
+    previous = GENESIS
 
-    assert leaf == by_hand.hex() == leaf_digest(*columns).hex()
-    assert digest == chained.hex()
-    assert digest == chain_digest(GENESIS, 1, int(recorded_at.replace(",", "")), by_hand).hex()
+    assert bytes(32) == GENESIS
+    assert [1, 2] == [int(position) for position, _ in places]
+    for columns, (position, recorded_at), leaf, digest in zip(events, places, leaves, digests, strict=True):
+        place = int(position), int(recorded_at.replace(",", ""))
+        by_hand = hashlib.sha256(framed("counterfoil.event.1", *columns)).digest()
+        chained = hashlib.sha256(previous + struct.pack(">QQ", *place) + by_hand).digest()
+
+        assert leaf == by_hand.hex() == leaf_digest(*columns).hex()
+        assert digest == chained.hex() == chain_digest(previous, *place, by_hand).hex()
+        previous = chained
 
 
 @pytest.mark.contract("JRN-13")
@@ -183,6 +196,20 @@ def test_every_part_of_the_place_moves_the_digest() -> None:
 def test_a_commitment_is_over_salt_and_bytes(salt: bytes, body: bytes) -> None:
     """SHA-256 over the 32 bytes of salt and the text, as lower-case hex."""
     assert hashlib.sha256(salt + body).hexdigest() == commitment(salt, body)
+
+
+@pytest.mark.contract("JRN-07")
+def test_the_vector_of_a_commitment(document: str) -> None:
+    """Section 5, by hand and by the library; and what an event holds of such a text."""
+    ((salted, text, expected),) = re.findall(
+        r"the salt `([0-9a-f]{2}(?: [0-9a-f]{2})+) … 1f` and the text `([^`]+)` give `([0-9a-f]{64})`", document
+    )
+    salt = bytes(range(32))
+    body = text.encode()
+
+    assert salt.startswith(bytes.fromhex(salted))
+    assert expected == hashlib.sha256(salt + body).hexdigest() == commitment(salt, body)
+    assert Committed(length=5, commitment=expected) == Payload(salt, body).committed
 
 
 @given(st.binary(max_size=100), st.lists(VALUES, max_size=4))

@@ -36,6 +36,9 @@ def test_a_grant_says_no_more_than_it_must() -> None:
         ({"aliases": ("agent",), "revision": 1}, r"must be text, not int; write str\(…\)"),
         ({"aliases": ("agent",), "admin": True}, "[Ee]xtra"),
         ({"aliases": ("agent",), "identity": None}, "identity"),
+        ({"aliases": ("agent",), "notifications": 1}, "should be a valid boolean"),
+        ({"aliases": ("agent",), "notifications": "true"}, "should be a valid boolean"),
+        ({"aliases": ("agent",), "notifications": None}, "should be a valid boolean"),
     ],
 )
 def test_what_is_no_grant_is_refused(values: dict[str, Any], complaint: str) -> None:

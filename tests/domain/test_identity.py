@@ -59,6 +59,14 @@ def test_an_identity_is_unverified_unless_said() -> None:
     assert "unverified" == Identity(tenant="acme", principal="p-1").refusal(NOW_US)
 
 
+@pytest.mark.contract("IDN-04")
+@pytest.mark.parametrize("word", [1, 0, "true", "false", "yes", "on", 1.0, None, b"true"], ids=repr)
+def test_whether_an_identity_was_verified_is_not_guessed(word: Any) -> None:
+    """Only a plain True or False is an answer: a word of a form or a header is not."""
+    with pytest.raises(ValidationError, match="should be a valid boolean"):
+        identity(verified=word)
+
+
 @pytest.mark.contract("IDN-01", "IDN-02")
 def test_scope_is_tenant_account_and_user_and_nothing_else() -> None:
     """Principal, permissions and times do not move it; an absent user is a scope of its own."""

@@ -24,7 +24,7 @@ ID: TypeAdapter[str] = TypeAdapter(Id)
 OPTIONAL: TypeAdapter[str | None] = TypeAdapter(OptionalId)
 KEY = bytes(range(32))
 SCOPE = ScopeKey(b"\x11" * 16, KEY)
-CHAT, PERSON = SCOPE.pseudonym("conversation", "-100"), SCOPE.pseudonym("actor", "7")
+CHAT, PERSON = SCOPE.pseudonym("conversation", "tg", "-100"), SCOPE.pseudonym("actor", "tg", "7")
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
@@ -83,15 +83,15 @@ def test_absent_is_no_id_but_may_be_left_out() -> None:
 @pytest.mark.contract("IDN-06", "ADM-02")
 def test_the_vectors_of_the_document(document: str) -> None:
     """The pseudonyms and the operation id of section 4 follow from its words, by hand and by the library."""
-    ((chat, chat_hex),) = re.findall(r"the conversation `([^`]+)` is `([0-9a-f]{32})`", document)
-    ((number, connection, event_hex),) = re.findall(
-        r"the event `([^`]+)` on the connection `([^`]+)`\s+`([0-9a-f]{32})`", document
+    ((chat, of_chat, chat_hex),) = re.findall(
+        r"the conversation `([^`]+)` on the connection `([^`]+)` is `([0-9a-f]{32})`", document
     )
+    ((number, connection, event_hex),) = re.findall(r"of the event `([^`]+)` on `([^`]+)`\s+`([0-9a-f]{32})`", document)
     ((both_on, operation_id),) = re.findall(r"of both on `([^`]+)`, occurrence 0, is `(op-[0-9a-f]{32})`", document)
-    conversation = half(KEY, "conversation", chat)
+    conversation = half(KEY, "conversation", of_chat, chat)
     event = half(KEY, "event", connection, number)
 
-    assert chat_hex == conversation.hex() == SCOPE.pseudonym("conversation", chat).hex()
+    assert chat_hex == conversation.hex() == SCOPE.pseudonym("conversation", of_chat, chat).hex()
     assert event_hex == event.hex() == SCOPE.platform_event(connection, number).hex()
     assert operation_id == "op-" + half(KEY, "operation", both_on, conversation, event, 0).hex()
     assert operation_id == SCOPE.operation(both_on, conversation, event, 0)
@@ -99,11 +99,12 @@ def test_the_vectors_of_the_document(document: str) -> None:
 
 def test_every_id_follows_the_table_of_the_document() -> None:
     """Section 4 by hand, for the ids that have no vector."""
-    topic = SCOPE.pseudonym("thread", "3")
+    topic = SCOPE.pseudonym("thread", "tg", "3")
     route = SCOPE.route("tg", CHAT, topic, PERSON, "agent")
 
-    assert half(KEY, "thread", "3") == topic
-    assert half(KEY, "principal", "p") == SCOPE.pseudonym("principal", "p")
+    assert half(KEY, "thread", "tg", "3") == topic
+    assert half(KEY, "actor", "tg", "7") == PERSON
+    assert half(KEY, "principal", None, "p") == SCOPE.pseudonym("principal", None, "p")
     assert "rt-" + half(KEY, "route", "tg", CHAT, topic, PERSON, "agent").hex() == route
     assert "rt-" + half(KEY, "route", "tg", CHAT, None, PERSON, "agent").hex() == SCOPE.route("tg", CHAT, None, PERSON, "agent")
     assert "ses-" + half(KEY, "session", route, 2).hex() == SCOPE.session(route, 2)
@@ -121,8 +122,9 @@ def test_two_routes_never_meet(one: tuple[str, str, str | None, str, str], other
     """A route's id is the same only for the same connection, conversation, thread, actor and alias."""
 
     def route(connection: str, conversation: str, thread: str | None, actor: str, alias: str) -> str:
-        topic = None if thread is None else SCOPE.pseudonym("thread", thread)
-        chat, person = SCOPE.pseudonym("conversation", conversation), SCOPE.pseudonym("actor", actor)
+        topic = None if thread is None else SCOPE.pseudonym("thread", connection, thread)
+        chat = SCOPE.pseudonym("conversation", connection, conversation)
+        person = SCOPE.pseudonym("actor", connection, actor)
         return SCOPE.route(connection, chat, topic, person, alias)
 
     assert (one == other) is (route(*one) == route(*other))
@@ -153,11 +155,12 @@ def test_an_operation_differs_by_each_of_its_parts() -> None:
 
 
 @pytest.mark.contract("IDN-06")
-def test_one_value_has_another_pseudonym_in_each_role_and_scope() -> None:
-    """That a chat and a person have the same number cannot be told, nor that two scopes share one."""
+def test_one_value_has_another_pseudonym_in_each_role_connection_and_scope() -> None:
+    """That a chat and a person have the same number cannot be told, nor that two platforms or two scopes share one."""
     kinds: tuple[SubjectKind, ...] = ("conversation", "thread", "actor", "principal")
     other = ScopeKey(b"\x12" * 16, KEY[::-1])
-    made = {scope.pseudonym(kind, "7") for scope in (SCOPE, other) for kind in kinds}
+    connections = ("tg", "wa", None)
+    made = {scope.pseudonym(kind, on, "7") for scope in (SCOPE, other) for kind in kinds for on in connections}
 
-    assert 8 == len(made)
+    assert 24 == len(made)
     assert {16} == {len(pseudonym) for pseudonym in made}

@@ -13,7 +13,6 @@ from counterfoil.domain.lock import (
     Deadline,
     ended_by,
     fence_of,
-    fence_position,
     fence_text,
     is_current,
     stands,
@@ -40,11 +39,11 @@ def test_a_fence_sorts_as_text_as_it_does_as_a_number(places: list[tuple[int, in
 @pytest.mark.contract("LCK-02")
 @for_all(EPOCHS, POSITIONS)
 def test_a_fence_is_the_epoch_above_the_position(epoch: int, position: int) -> None:
-    """128 bits, from which both come back."""
+    """128 bits, of which the lower half is the position."""
     fence = fence_of(epoch, position)
 
     assert epoch * 2**64 + position == fence
-    assert position == fence_position(fence)
+    assert (epoch, position) == divmod(fence, 2**64)
     assert fence < 2**128
     assert fence == int(fence_text(fence))
 
@@ -81,6 +80,7 @@ def test_a_grant_makes_the_lease(given: Given, names: Names) -> None:
         lease.opening_id,
     )
     assert ("counterfoil.route", 30_000_000) == (lease.lock, lease.ttl)
+    assert fence_of(names.epoch, 2) == lease.fence
 
 
 @pytest.mark.contract("LCK-01")
@@ -134,6 +134,19 @@ def test_a_lease_stands_until_its_deadline_its_boot_or_its_opening_ends(
     assert (cause is None) is stands(lease, deadline, world)
 
 
+@pytest.mark.contract("LCK-05")
+def test_the_deadline_of_an_earlier_holder_keeps_no_lease(given: Given, names: Names) -> None:
+    """What runs is the deadline of the opening that holds the lease; another's says nothing about it."""
+    lease = given().granted(opening=2).lease
+    world = Clockwork(1, "a", 0, {1, 2}.__contains__)
+
+    assert lease is not None
+    for opening, cause in ((1, "ttl"), (2, None), (3, "ttl")):
+        deadline = Deadline(names.lease, opening, b"t", "a", 100, 0, 30_000_000)
+        assert cause == ended_by(lease, deadline, world)
+        assert (cause is None) is stands(lease, deadline, world)
+
+
 def test_no_lease_does_not_stand(given: Given) -> None:
     """Nor is anything current."""
     scene = given()
@@ -157,3 +170,15 @@ def test_only_the_newest_grant_of_this_opening_is_current(given: Given) -> None:
 
     scene.seen_by(1).later(30_000_000)
     assert not is_current(scene.lease, scene.deadline, scene.fence, scene.world)
+
+
+@pytest.mark.contract("LCK-02", "LCK-10", "RUN-05")
+@pytest.mark.parametrize("epoch", [-1, 1], ids=["older", "newer"])
+def test_a_fence_is_compared_as_a_whole(given: Given, names: Names, epoch: int) -> None:
+    """A grant that a restore took back had the same position in another epoch; its holder is not the one that stands."""
+    scene = given().granted()
+
+    assert scene.lease is not None
+    assert fence_of(names.epoch, scene.lease.position) == scene.fence
+    assert is_current(scene.lease, scene.deadline, scene.fence, scene.world)
+    assert not is_current(scene.lease, scene.deadline, fence_of(names.epoch + epoch, scene.lease.position), scene.world)

@@ -136,7 +136,7 @@ def test_a_stale_version_is_always_refused(
 @pytest.mark.parametrize(
     ("phase", "reply", "filed"),
     [
-        ("accepted", "none", OperationAbandoned(reason="operator_decision")),
+        ("accepted", "none", OperationAbandoned(reason="operator_decision", acknowledged=True)),
         (
             "executing",
             "none",
@@ -169,8 +169,11 @@ def test_what_is_filed_has_who_why_and_what_was_acknowledged(
 
 @pytest.mark.contract("RCN-02")
 def test_what_was_acknowledged_is_told_even_when_it_was_not_needed(given: Given, names: Names) -> None:
-    """A failed reply goes out again either way, and the event says which."""
+    """A failed reply goes out again either way, what waits is abandoned either way, and the event says which."""
     for acknowledged in (False, True):
+        waiting = told(given, "accepted", "none")
+        abandoning = waiting.when(lambda s, said=acknowledged: filing(s, names, acknowledged=said))  # type: ignore[misc]
+        abandoning.then(OperationAbandoned(reason="operator_decision", acknowledged=acknowledged))
         scene = told(given, "succeeded", "delivery_failed")
         decided = scene.when(lambda s, said=acknowledged: filing(s, names, acknowledged=said))  # type: ignore[misc]
         decided.then(ReplyResendClaimed(attempt=2, acknowledged=acknowledged, reason="operator_decision"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from counterfoil.domain.decision import Steps
 from counterfoil.domain.lock import fence_text
-from counterfoil.domain.operation import OperationLateRefused, OperationSettled, Outcome, ReplyStaged
+from counterfoil.domain.operation import OperationLateRefused, OperationSettled, Outcome, ReplyKind, ReplyStaged
 from counterfoil.domain.route import BindingAdvanced
 from counterfoil.domain.turn import TRUNCATED, Answer, cut, settle
 
@@ -66,24 +66,28 @@ def test_answer_reply_and_leaf_are_one_append(given: Given, names: Names) -> Non
 
 @pytest.mark.contract("RUN-04")
 @pytest.mark.parametrize(
-    ("answer", "replied"),
+    ("answer", "kind"),
     [
-        (Answer("succeeded"), False),
-        (Answer("succeeded", reply=""), False),
-        (Answer("succeeded", reply="hi"), True),
-        (Answer("failed", "run_failed"), False),
-        (Answer("failed", "run_failed", "sorry", "notice"), True),
-        (Answer("cancelled", "cancelled_at_shutdown"), False),
+        (Answer("succeeded"), None),
+        (Answer("succeeded", reply=""), None),
+        (Answer("succeeded", reply="hi"), "final"),
+        (Answer("failed", "run_failed"), None),
+        (Answer("failed", "run_failed", "sorry"), "notice"),
+        (Answer("cancelled", "cancelled_at_shutdown"), None),
+        (Answer("cancelled", "cancelled_at_shutdown", "later"), "notice"),
     ],
 )
-def test_every_outcome_is_settled_with_or_without_a_reply(given: Given, names: Names, answer: Answer, replied: bool) -> None:
-    """An empty text is no reply; the settlement says whether one follows."""
+def test_every_outcome_is_settled_with_or_without_a_reply(
+    given: Given, names: Names, answer: Answer, kind: ReplyKind | None
+) -> None:
+    """An empty text is no reply; the settlement says whether one follows. Only what succeeded has a final one."""
     scene = given().admitted("a").claimed("a")
-    expected = settlement(scene, answer.outcome, replied=replied, code=answer.code)
-    staged = [ReplyStaged(kind=answer.reply_kind, text=names.committed(answer.reply or ""), truncated=False)] if replied else []
+    expected = settlement(scene, answer.outcome, replied=kind is not None, code=answer.code)
+    staged = [] if kind is None else [ReplyStaged(kind=kind, text=names.committed(answer.reply or ""), truncated=False)]
     scene = scene.when(lambda s: settling(s, answer)).then(expected, *staged)
 
-    assert ("pending" if replied else "none") == scene.operation("a").reply
+    assert ("none" if kind is None else "pending") == scene.operation("a").reply
+    assert (kind or "final") == scene.operation("a").reply_kind
 
 
 @pytest.mark.contract("RUN-05", "LCK-02", "LCK-05", "LCK-09", "RUN-13")
@@ -92,6 +96,7 @@ def test_every_outcome_is_settled_with_or_without_a_reply(given: Given, names: N
     [
         "older fence",
         "fence of another position",
+        "fence of an older epoch",
         "ttl",
         "another boot",
         "opening ended",
@@ -117,6 +122,8 @@ def test_a_result_without_the_current_fence_is_refused_and_recorded(given: Given
             fence = (scene.fence >> 64 << 64) + 3
         case "fence of another position":
             fence = scene.fence + 1
+        case "fence of an older epoch":
+            fence = scene.fence - 2**64
         case "ttl":
             scene.later(30_000_000)
         case "another boot":

@@ -35,7 +35,7 @@ def test_what_waits_can_be_cancelled(given: Given, stepped_over: bool) -> None:
 def test_a_refusal_may_bring_a_notice(given: Given, names: Names) -> None:
     """Staged in the same append."""
     scene = given().admitted("a")
-    answer = Answer("failed", "rejected", "not possible", "notice")
+    answer = Answer("failed", "rejected", "not possible")
     admitted_at = scene.operation("a").admitted_at
     decided = scene.when(lambda s: settle_unclaimed(s.operation("a"), answer, s.context))
     scene = decided.then(
