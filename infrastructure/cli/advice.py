@@ -1,0 +1,47 @@
+"""The command that reconciles an operation, ready for a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from counterfoil.infrastructure.reading import UnresolvedOperation
+
+PLACEHOLDER: Final = ("--deliver", "MODULE:FUNCTION")
+"""Stands where nobody has said yet how replies are sent."""
+
+
+def reconcile_command(journal: str, row: UnresolvedOperation, sending: Sequence[str] = PLACEHOLDER) -> str:
+    """Return the command with all that it needs; `sending` are the options of a resend."""
+    words = ["counterfoil", "reconcile", as_argument(journal), row.operation_id, "--expect", str(row.version)]
+    if row.needs_acknowledgment:
+        words.append("--acknowledge-duplicate-risk")
+    if row.resends:
+        words += sending
+    return shlex.join(words)
+
+
+def as_argument(path: str) -> str:
+    """Return a path that is not taken for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+def what_it_is(row: UnresolvedOperation) -> str:
+    """Return in words what is known of an operation and what reconciling it does."""
+    if row.state == "accepted":
+        return "waits; it runs with the next `counterfoil run`, or with its message once more. To give it up:"
+    if row.state == "executing":
+        alive = {
+            True: f"runs now under opening {row.holder}, which is alive; let it end, or add --force to stop it. To file it:",
+            False: f"was running when opening {row.holder} ended, and is never run again. To file that nobody knows what it did:",
+            None: f"was claimed by opening {row.holder}, and is never run again. To file that nobody knows what it did:",
+        }
+        return alive[row.holder_alive]
+    reply = {
+        "pending": "has a reply of which nobody recorded a sending. To send it (again, perhaps):",
+        "delivery_unknown": "has a reply of which nobody can tell whether it arrived. To send it again:",
+        "delivery_failed": "has a reply that did not arrive. To send it again:",
+    }
+    return reply.get(row.reply_state, "is not resolved. To look at it:")

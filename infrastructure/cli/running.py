@@ -1,0 +1,203 @@
+"""The host of `counterfoil run`: lines in, turns, replies out, a summary, and what is left for somebody to decide."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import click
+
+from counterfoil.domain.exchange import Reply
+from counterfoil.domain.identity import EVERY_TENANT, Identity
+from counterfoil.domain.inbound import Inbound
+from counterfoil.domain.limits import Limits
+from counterfoil.domain.turn import Delivery
+from counterfoil.infrastructure.callbacks import Agent, Authorize, Deliver
+from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
+from counterfoil.infrastructure.runtime import Runtime
+
+from .advice import reconcile_command, what_it_is
+from .desk import operator
+from .feeder import Feeder, Tally
+from .lines import Lines
+from .named_files import Source
+from .printing import PAGE, print_json, print_table
+from .stopping import INTERRUPTED, Stop
+
+PROGRESS_SECONDS: Final = 5.0
+TROUBLE_SECONDS: Final = 20.0
+"""How long a run that has read everything goes on while the journal takes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a run was told on the command line."""
+
+    journal: str
+    agent: Agent
+    deliver: Deliver
+    authorize: Authorize
+    limits: Limits
+    deliver_timeout: timedelta
+    resume: bool
+    sending: Sequence[str]
+    """The options with which a reply is sent again, as they were given."""
+
+
+class CountingRuntime(Runtime):
+    """A runtime that counts what is known of its sendings."""
+
+    def __init__(self, journal: AsyncJournal, host: Host) -> None:
+        async def resolve_agent(_alias: str, _identity: Identity, _inbound: Inbound) -> Agent:
+            return host.agent
+
+        super().__init__(
+            journal,
+            authorize=host.authorize,
+            resolve_agent=resolve_agent,
+            deliver=host.deliver,
+            deliver_timeout=host.deliver_timeout,
+        )
+        self.sendings: Counter[str] = Counter()
+
+    async def send(self, reply: Reply) -> Delivery:
+        """Send, and count how it ended; a sending that is cut off is unknown."""
+        outcome = "delivery_unknown"
+        try:
+            delivery = await super().send(reply)
+            outcome = delivery.outcome
+            return delivery
+        finally:
+            self.sendings[outcome] += 1
+
+    @property
+    def steps(self) -> int:
+        """How much has been done so far."""
+        counters = self.counters
+        return sum(counters[name] for name in ("admitted", "completed", "failed", "cancelled")) + self.sendings.total()
+
+
+async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
+    """Run until the lines have ended and all is done, or until a stop; print the summary, and return the exit status."""
+    with Stop() as stop:
+        async with open_async(host.journal, limits=host.limits) as journal:
+            runtime = CountingRuntime(journal, host)
+            feeder = Feeder(runtime, Lines(source), stop)
+            try:
+                await _work(host, runtime, feeder, stop)
+            finally:
+                await runtime.stop(keep_queued=True)
+            unresolved = await _say_unresolved(host, journal)
+        _print_summary(feeder.tally, runtime, unresolved, as_json=as_json)
+        if stop.signal is not None:
+            return INTERRUPTED if stop.signal == 2 else 0
+        return 0 if feeder.tally.all_well else 1
+
+
+async def _work(host: Host, runtime: CountingRuntime, feeder: Feeder, stop: Stop) -> None:
+    if host.resume:
+        await runtime.resume(operator(), tenant=EVERY_TENANT)
+    feeding = asyncio.create_task(feeder.feed(), name="counterfoil-feeder")
+    progress = _Progress(runtime, feeder.tally)
+    try:
+        await _until_done(feeding, stop, progress)
+        if feeding.done():
+            feeding.result()
+    finally:
+        if not feeding.done():
+            await runtime.stop(keep_queued=True)  # an admission under way ends, and no further one begins
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+    if not stop.asked and not feeder.tally.cut_short:
+        draining = asyncio.create_task(runtime.drain(), name="counterfoil-drain")
+        try:
+            await _until_done(draining, stop, progress)
+            if not stop.asked and not draining.done():
+                feeder.tally.cut_short = True
+                click.echo("the journal takes nothing; what is not recorded is listed, or runs with the next run", err=True)
+        finally:
+            draining.cancel()
+            await asyncio.gather(draining, return_exceptions=True)
+
+
+async def _until_done(task: asyncio.Task[object], stop: Stop, progress: _Progress) -> None:
+    """Wait for a task, a stop, or until the journal has taken nothing for too long."""
+    stopping = asyncio.create_task(stop.event.wait())
+    try:
+        while not (task.done() or stopping.done() or progress.troubled):
+            await asyncio.wait({task, stopping}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+            progress.look()
+    finally:
+        stopping.cancel()
+
+
+class _Progress:
+    """Look now and then at how far a run is: say it on a terminal, and notice when nothing moves because the store fails."""
+
+    def __init__(self, runtime: CountingRuntime, tally: Tally) -> None:
+        self._runtime = runtime
+        self._tally = tally
+        self._says = sys.stderr.isatty() and not sys.stdout.isatty()
+        now = asyncio.get_running_loop().time()
+        self._said = self._moved = now
+        self._seen = (0, 0)
+
+    @property
+    def troubled(self) -> bool:
+        return asyncio.get_running_loop().time() - self._moved > TROUBLE_SECONDS
+
+    def look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        steps, failures = self._runtime.steps, self._runtime.counters["storage_failures"]
+        if steps != self._seen[0] or failures == self._seen[1]:
+            self._moved = now
+        self._seen = (steps, failures)
+        if self._says and now - self._said >= PROGRESS_SECONDS:
+            self._said = now
+            counters = self._runtime.counters
+            ended = counters["completed"] + counters["failed"] + counters["cancelled"]
+            waiting = counters["queued"] + counters["active"]
+            click.echo(f"{self._tally.lines:,} lines read, {ended:,} turns ended, {waiting:,} waiting", err=True)
+
+
+async def _say_unresolved(host: Host, journal: AsyncJournal) -> int:
+    """Tell what is left, with the command for each, and return how many there are."""
+    desk = journal.acting_as(operator(), tenant=EVERY_TENANT)
+    count, after = 0, None
+    while True:
+        page = await desk.unresolved(limit=PAGE, after=after)
+        if page.rows and not count:
+            click.echo("Unresolved:", err=True)
+        for row in page.rows:
+            click.echo(f"{row.operation_id} {what_it_is(row)}", err=True)
+            click.echo(f"  {reconcile_command(host.journal, row, host.sending)}", err=True)
+        count += len(page.rows)
+        after = page.next
+        if after is None:
+            return count
+
+
+def _print_summary(tally: Tally, runtime: CountingRuntime, unresolved: int, *, as_json: bool) -> None:
+    counters = runtime.counters
+    summary = {
+        "accepted": tally.accepted,
+        "duplicates": tally.duplicates,
+        "denied": tally.denied,
+        "malformed": tally.malformed,
+        "succeeded": counters["completed"],
+        "failed": counters["failed"],
+        "cancelled": counters["cancelled"],
+        "delivered": runtime.sendings["delivered"],
+        "delivery_failed": runtime.sendings["delivery_failed"],
+        "delivery_unknown": runtime.sendings["delivery_unknown"],
+        "unresolved": unresolved,
+    }
+    if as_json:
+        print_json(summary)
+    else:
+        print_table(("summary", "#"), ((name.replace("_", " "), count) for name, count in summary.items()))
