@@ -87,9 +87,9 @@ def verify(store: SQLiteStore, progress: Progress | None = None) -> Verification
     report("history", 0, head.position)
     history = _History(store, head)
     with _read(history):
-        for row in _events(store):
+        for count, row in enumerate(_events(store), 1):
             history.take(row)
-            if row.position % PAGE == 0:
+            if count % PAGE == 0:
                 report("history", min(row.position, head.position), head.position)
     report("history", head.position, head.position)
     checks = [pages, *history.checks(), _versions(store), *_payloads(store, report)]
@@ -192,7 +192,7 @@ class _History:
             aside.difference = aside.difference or f"it cannot be folded past position {self._position}: {_MALFORMED}"
 
     def _against_chain(self, row: EventRow) -> str | None:
-        if row.position != self._position + 1 and row.type_version and row.type != OpeningStarted.TYPE:
+        if row.position != self._position + 1 and not _may_follow_a_gap(row):
             return f"the event at position {self._position + 1} is missing; the next is at position {row.position}"
         if row.position > self._head.position:
             return f"the event at position {row.position} lies beyond the head, which is at position {self._head.position}"
@@ -213,6 +213,13 @@ class _History:
         if difference is None and (head.digest, head.recorded_at) != (self._previous, self._recorded_at):
             difference = f"the head does not have the digest and time of the event at position {head.position}"
         return [Check("chain", self._count, "events", difference), Check("event types", self._count, "events", self._unread)]
+
+
+def _may_follow_a_gap(row: EventRow) -> bool:
+    """Tell whether positions may be passed over before an event: it is the first of an opening, or a recorder's without one."""
+    if row.type_version == 0:
+        return row.opening_id is None
+    return row.type == OpeningStarted.TYPE
 
 
 @contextmanager

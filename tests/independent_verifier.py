@@ -27,7 +27,11 @@ def frame(*values: str | bytes | int | None) -> bytes:
 
 
 def verify(path: Path) -> str | None:
-    """Section 3: the chain, from before the first event to the head; return what does not agree, or None."""
+    """
+    Sections 2 and 3: the chain, from before the first event to the head; return what does not agree, or None.
+
+    Positions are passed over only before the first event of an opening, or of a recorder without one.
+    """
     connection = sqlite3.connect(path.absolute().as_uri() + "?mode=ro", uri=True)
     try:
         connection.execute("BEGIN")
@@ -35,7 +39,8 @@ def verify(path: Path) -> str | None:
         for position, recorded_at, digest, *leaf in connection.execute(
             f"SELECT position, recorded_at, digest, {COLUMNS} FROM cf_event ORDER BY position"
         ):
-            may_follow_a_gap = leaf[3] == 0 or leaf[2] == "opening.started"
+            _, _, event_type, type_version, opening_id, *_ = leaf
+            may_follow_a_gap = opening_id is None if type_version == 0 else event_type == "opening.started"
             if not (position == last + 1 or (position > last and may_follow_a_gap)) or recorded_at <= time:
                 return f"position {position} does not follow position {last}"
             place = struct.pack(">qq", position, recorded_at)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from counterfoil.domain.errors import JournalDamaged
+from counterfoil.domain.errors import InvalidValue, JournalDamaged
+from counterfoil.domain.framing import GENESIS
 from counterfoil.infrastructure.commands.erasure import EraseScope, EraseSubject
 from counterfoil.infrastructure.commands.recording import RecordForeign
 from counterfoil.infrastructure.core import Core
+from counterfoil.infrastructure.rows import EventRow
+from counterfoil.infrastructure.sqlite.creation import chain
 from counterfoil.infrastructure.verification import Check, Verification, verify, verify_file
 from counterfoil.projections.catalogue import BUILT_IN
 
@@ -127,6 +130,104 @@ def test_the_first_position_that_does_not_agree_is_named(busy_journal: Path, sta
     assert 3 == status
 
 
+# Gaps.
+
+AHEAD = 10
+"""How many positions are passed over."""
+
+
+def passed_over(path: Path, position: int, *statements: str, chained: bool = True) -> Path:
+    """A copy in which the events from a position on stand some positions further on; with `chained` in a chain that agrees."""
+    copy = tampered(
+        path,
+        *statements,
+        f"UPDATE cf_event SET position = -(position + {AHEAD}) WHERE position >= {position}",
+        "UPDATE cf_event SET position = -position WHERE position < 0",
+        f"UPDATE cf_head SET position = position + {AHEAD}",
+    )
+    if chained:
+        with closing(sqlite3.connect(copy)) as connection, connection:
+            digest = GENESIS
+            for row in connection.execute(f"SELECT {', '.join(EventRow._fields)} FROM cf_event ORDER BY position").fetchall():
+                digest = chain(digest, EventRow(*row))
+                connection.execute("UPDATE cf_event SET digest = ? WHERE position = ?", (digest, row[0]))
+            connection.execute("UPDATE cf_head SET digest = ?", (digest,))
+    return copy
+
+
+@pytest.fixture
+def mixed_journal(host: Host) -> dict[str, int]:
+    """A closed journal of two openings and a recorder without one; the position of an event of each kind."""
+    with closing(host.open()) as core:
+        host.turn(core, "e1")
+    with closing(host.open()) as core:
+        (recorded,) = host.run(core, RecordForeign([("theirs", 1, "opening.started", b"")]))
+        host.turn(core, "e2")
+        types = host.types(core)
+    assert 2 == types.count("opening.epoch_raised")
+    second = len(types) - types[::-1].index("opening.started")
+    assert second == recorded + 1
+    return {
+        "the first opening": 1,
+        "the second opening": second,
+        "the recorder": recorded,
+        "an epoch": second + 1,
+        "an admission": second + 2,
+        "the last event": len(types),
+    }
+
+
+@pytest.mark.contract("JRN-01", "JRN-13")
+@pytest.mark.parametrize("kind", ["the first opening", "the second opening", "the recorder"])
+def test_positions_may_be_passed_over_before_an_opening_and_a_recorder(
+    host: Host, mixed_journal: dict[str, int], kind: str
+) -> None:
+    """And the chain goes on over the gap: without the digests that belong to the new places it does not agree."""
+    position = mixed_journal[kind]
+    copy = passed_over(host.path, position)
+    assert found(verify_file(copy), "chain").difference is None
+    assert (0, "the chain agrees") == independently(copy)
+
+    copy.unlink()
+    copy = passed_over(host.path, position, chained=False)
+    difference = f"the digest at position {position + AHEAD} does not agree with the event and the digest before"
+    assert difference == found(verify_file(copy), "chain").difference
+    assert (3, f"position {position + AHEAD} does not agree") == independently(copy)
+
+
+@pytest.mark.contract("JRN-13")
+@pytest.mark.parametrize("kind", ["an epoch", "an admission", "the last event"])
+def test_positions_passed_over_elsewhere_are_found(host: Host, mixed_journal: dict[str, int], kind: str) -> None:
+    """Also in a chain whose digests agree."""
+    position = mixed_journal[kind]
+    copy = passed_over(host.path, position)
+    difference = f"the event at position {position} is missing; the next is at position {position + AHEAD}"
+    assert difference == found(verify_file(copy), "chain").difference
+    assert (3, f"position {position + AHEAD} does not follow position {position - 1}") == independently(copy)
+
+
+@pytest.mark.contract("JRN-13")
+def test_an_event_of_no_type_inside_an_opening_is_no_recorder_s(host: Host, mixed_journal: dict[str, int]) -> None:
+    position = mixed_journal["the recorder"]
+    copy = passed_over(host.path, position, f"UPDATE cf_event SET opening_id = 1 WHERE position = {position}")
+    difference = found(verify_file(copy), "chain").difference
+    assert difference is not None
+    assert difference.startswith(f"the event at position {position} is missing")
+    status, _ = independently(copy)
+    assert 3 == status
+
+
+@pytest.mark.contract("JRN-13")
+@pytest.mark.parametrize("kind", ["the second opening", "the recorder"])
+def test_what_was_removed_before_an_opening_is_no_gap(host: Host, mixed_journal: dict[str, int], kind: str) -> None:
+    """The digest after it tells."""
+    position = mixed_journal[kind]
+    copy = tampered(host.path, f"DELETE FROM cf_event WHERE position = {position - 1}")
+    difference = found(verify_file(copy), "chain").difference
+    assert f"the digest at position {position} does not agree with the event and the digest before" == difference
+    assert (3, f"position {position} does not agree") == independently(copy)
+
+
 @pytest.mark.contract("JRN-13")
 def test_a_cut_tail_and_a_moved_head_are_found(busy_journal: Path) -> None:
     """The head stands beside the history; only whoever cuts both leaves a shorter chain that agrees."""
@@ -235,6 +336,23 @@ def test_gaps_in_a_stream_of_the_journal_s_own_are_found_and_others_left_alone(h
     assert difference is not None
     assert difference.startswith("the stream op-")
     assert "goes on with version 6 after version 4" in difference
+
+
+@pytest.mark.contract("JRN-14")
+@pytest.mark.parametrize("prefix", ["op", "rt", "lk", "opn", "sc"])
+def test_a_stream_of_the_journal_s_own_takes_no_events_of_others(core: Core, host: Host, prefix: str) -> None:
+    """Neither one that is there nor one that could be; nothing of what came with it is recorded."""
+    host.turn(core, "e1")
+    before = host.types(core)
+    ours = core.read(lambda store: {event.originator_id for event in store.events_after(0, 100)})
+    for originator_id in {each for each in ours if each.startswith(f"{prefix}-")} | {f"{prefix}-" + "0f" * 16}:
+        with pytest.raises(InvalidValue, match="takes no events of others"):
+            host.run(core, RecordForeign([("theirs", 1, "topic", b""), (originator_id, 99, "topic", b"")]))
+    assert before == host.types(core)
+
+    others = [f"{prefix}-", f"{prefix}-" + "0F" * 16, f"{prefix}-" + "0f" * 17, f"x{prefix}-" + "0f" * 16]
+    host.run(core, RecordForeign([(originator_id, 1, "topic", b"") for originator_id in others]))
+    assert core.read(verify).agrees
 
 
 def test_an_event_that_cannot_be_read_is_named_and_only_its_projections_stop(busy_journal: Path) -> None:
