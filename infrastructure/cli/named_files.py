@@ -9,7 +9,7 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, NamedTuple
 
 import click
@@ -78,3 +78,9 @@ def head_of(path: str) -> bytes | None:
             return file.read(256)
     except OSError:
         return None
+
+
+def write_lines(path: str, lines: Iterable[str]) -> None:
+    """Write a new file of lines."""
+    with open(path, "x", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
