@@ -262,9 +262,11 @@ class SQLiteEngine:
         """
         Commit, and tell whether it landed; when the answer is lost, look.
 
-        The highest position is kept aside before anybody sees it.
+        The highest position is kept aside before anybody sees it; when nothing landed it is what it was, not what the head is:
+        an older copy of the journal may be behind what was seen.
         """
-        if unit.changes.events:
+        events = unit.changes.events
+        if events:
             self._highest.write(unit.head.position)
         try:
             self._writer.execute("COMMIT")
@@ -272,9 +274,10 @@ class SQLiteEngine:
             log.warning("a commit failed: %s", getattr(error, "sqlite_errorname", type(error).__name__))
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            head = self._store.head()
-            self._highest.write(head.position)
-            return not unit.changes.empty and head.digest == unit.head.digest
+            landed = not unit.changes.empty and self._store.head().digest == unit.head.digest
+            if events and not landed:
+                self._highest.write(events[0][0] - 1)
+            return landed
         return True
 
     def _catch_up(self, head: Head) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from counterfoil.domain.errors import JournalDamaged
+from counterfoil.domain.errors import JournalDamaged, JournalUnavailable
 
 from .side_files import Descriptor
 
@@ -54,9 +56,14 @@ class HeadFile:
         self._descriptor = Descriptor(path)
 
     def read(self) -> int:
-        """Return the highest position, 0 for an empty file. Raises `JournalDamaged` if it holds anything else."""
-        text = os.pread(self._descriptor.number, _BYTES + 1, 0)
-        if not text:
+        """
+        Return the highest position, 0 for a file that is empty, or as long as it was and without its bytes.
+
+        Raises `JournalDamaged` if it holds anything else, and `JournalUnavailable` if it cannot be read.
+        """
+        with self._faults():
+            text = os.pread(self._descriptor.number, _BYTES + 1, 0)
+        if not text.strip(b"\0"):
             return 0
         if _TEXT.fullmatch(text) is None:
             raise JournalDamaged(
@@ -66,7 +73,16 @@ class HeadFile:
         return int(text)
 
     def write(self, position: int) -> None:
-        os.pwrite(self._descriptor.number, b"%020d\n" % position, 0)
+        """Keep it. Raises `JournalUnavailable` if it cannot be written."""
+        with self._faults():
+            os.pwrite(self._descriptor.number, b"%020d\n" % position, 0)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise JournalUnavailable(f"{self._path}: reading or writing failed ({error.strerror}); try again") from None
 
     def close(self) -> None:
         self._descriptor.close()

@@ -183,7 +183,7 @@ def _open_existing(path: Path, flags: int) -> int:
         raise _refusal(path, error) from error
 
 
-_ENDING: Final = re.compile(r"-(append|epoch|live(-[0-9]+)?)$")
+_ENDING: Final = re.compile(r"-(append|epoch|head|live(-[0-9]+)?)$")
 
 
 def _make_alike(number: int, path: Path) -> None:
