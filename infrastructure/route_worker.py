@@ -379,15 +379,8 @@ class RouteWorker:
         return marked
 
     async def _insist(self, command: Command[T]) -> T:
-        """Run a command that must not be lost: while the store cannot take it, try again."""
-        retry = FIRST_RETRY
+        """Run a command that must not be lost; the end of this task leaves it to the next call of `stop`."""
         self.owed = command
-        while True:
-            try:
-                answer = await self.runtime.submit(command)
-                self.owed = None
-                return answer
-            except JournalUnavailable:
-                self.runtime.counters["storage_failures"] += 1
-                await asyncio.sleep(retry)
-                retry = min(retry * 2, LONGEST_RETRY)
+        answer = await self.runtime.insist(command)
+        self.owed = None
+        return answer

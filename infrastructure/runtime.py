@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -31,13 +32,14 @@ from counterfoil.domain.turn import Delivery
 from .callbacks import Authorize, Deliver, ResolveAgent, call, send
 from .commands.admission import AdmitInbound, Admitted
 from .commands.leases import Renew
+from .commands.opening import RecordAct
 from .commands.reconcile import ResendClaimed
 from .commands.turn import Claimed, Mark, Settle
 from .committer import Command
 from .journal_async import AsyncJournal
 from .reconciling import reconcile_command
 from .remembering import remember, waiting_routes
-from .route_worker import Job, RouteWorker, Run
+from .route_worker import FIRST_RETRY, LONGEST_RETRY, Job, RouteWorker, Run
 from .sqlite.store import SQLiteStore
 
 log = logging.getLogger(__name__)
@@ -254,7 +256,8 @@ class Runtime:
         """
         Start what waits from openings that have ended, in the identity's scope or in the tenants that it names.
 
-        Entries older than `max_wait` are stepped over: they stay accepted, are listed, and run when their event comes again.
+        Naming tenants is recorded as an act of the identity. Entries older than `max_wait` are stepped over: they stay accepted,
+        are listed, and run when their event comes again.
         """
         core = self.journal.core
         reached = reach(identity, tenant)
@@ -267,6 +270,8 @@ class Runtime:
             if item.opening_id == own or not core.is_live(item.opening_id)
             if (worker := self._worker(item.route)).task is None
         ]
+        if idle and tenant is not None:
+            await self.submit(RecordAct("resumed", identity))
         for worker in idle:
             worker.start()
         return Resumed(len(idle))
@@ -348,7 +353,9 @@ class Runtime:
             delivery = Delivery("delivery_failed", "text_erased")
         else:
             delivery = await self.send(found.reply)
-        marked = await self.submit(Mark(claimed.operation.operation_id, claimed.attempt, delivery))
+        marked = await self.insist(
+            Mark(claimed.operation.operation_id, claimed.attempt, delivery), self.limits.duration("busy_wait") / 1_000_000
+        )
         return Reconciliation("resolved", _RESENT[delivery.outcome], version=marked.operation.version)
 
     # What workers use.
@@ -356,6 +363,20 @@ class Runtime:
     async def submit(self, command: Command[T]) -> T:
         """Run a command in the journal."""
         return await self.journal.core.committer.submit_async(command)
+
+    async def insist(self, command: Command[T], patience_s: float = inf) -> T:
+        """Run a command that must not be lost: while the store cannot take it, try again."""
+        end = asyncio.get_running_loop().time() + patience_s
+        retry = FIRST_RETRY
+        while True:
+            try:
+                return await self.submit(command)
+            except JournalUnavailable:
+                self.counters["storage_failures"] += 1
+                if asyncio.get_running_loop().time() + retry > end:
+                    raise
+            await asyncio.sleep(retry)
+            retry = min(retry * 2, LONGEST_RETRY)
 
     async def look_up(self, operation: Operation) -> Found:
         """Read what an operation was, and what waits on its route."""
