@@ -28,8 +28,8 @@ from counterfoil.infrastructure.commands.recording import RecordForeign
 from counterfoil.infrastructure.commands.turn import Claim, Settle
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.rows import EventRow
-from counterfoil.infrastructure.sqlite.head_file import HeadFile, HighestPosition, MemoryHead
-from counterfoil.infrastructure.sqlite.side_files import EpochFile, side_file
+from counterfoil.infrastructure.sqlite.descriptor import side_file
+from counterfoil.infrastructure.sqlite.kept_aside import EpochFile, HeadFile, HighestPosition, MemoryHead
 from counterfoil.infrastructure.verification import verify_file
 from counterfoil.testing import MovableClock
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from counterfoil.domain.errors import JournalRefused
+from counterfoil.infrastructure.sqlite.descriptor import HAS_BYTE_LOCKS, Descriptor, side_file
 from counterfoil.infrastructure.sqlite.liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
-from counterfoil.infrastructure.sqlite.side_files import HAS_BYTE_LOCKS, Descriptor, side_file
 
 ROOT = Path(__file__).parents[1]
 PRELUDE = """

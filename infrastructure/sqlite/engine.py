@@ -27,12 +27,13 @@ from ..clock import Clock
 from ..committer import Request
 from ..rows import Head
 from ..unit import OpeningState, Unit
+from .append_lock import AppendLock, MemoryAppendLock
 from .creation import can_become_one, check, check_kind, check_path, create
+from .descriptor import side_file
 from .faults import fault
-from .head_file import HeadFile, HighestPosition, MemoryHead
+from .kept_aside import EpochFile, HeadFile, HighestPosition, MemoryEpoch, MemoryHead
 from .liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
 from .rows_of_projections import quoted, sql_of
-from .side_files import AppendLock, EpochFile, MemoryAppendLock, MemoryEpoch, side_file
 from .store import APPEND, SQLiteStore, connect
 
 log = logging.getLogger(__name__)

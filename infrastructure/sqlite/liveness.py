@@ -8,7 +8,7 @@ from typing import Protocol
 
 from counterfoil.domain.errors import JournalRefused
 
-from .side_files import HAS_BYTE_LOCKS, Descriptor, side_file
+from .descriptor import HAS_BYTE_LOCKS, Descriptor, side_file
 
 
 class Liveness(Protocol):

@@ -30,8 +30,9 @@ from eventsourcing.tests.persistence import ApplicationRecorderTestCase, NonInte
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.operation import OperationAdmitted, OperationSettled, ReplyDelivered
 from counterfoil.infrastructure.core import Core
+from counterfoil.infrastructure.sqlite.append_lock import AppendLock
+from counterfoil.infrastructure.sqlite.descriptor import side_file
 from counterfoil.infrastructure.sqlite.recorder import JournalEvent, JournalMapper, SQLiteJournalRecorder
-from counterfoil.infrastructure.sqlite.side_files import AppendLock, side_file
 from counterfoil.infrastructure.sqlite.store import MEMORY
 from counterfoil.infrastructure.verification import verify
 

@@ -1,9 +1,8 @@
-"""The queue of writers and the highest epoch, with real processes."""
+"""The queue of writers, with real processes."""
 
 import gc
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -13,17 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.domain.errors import Closed, JournalDamaged, JournalRefused
-from counterfoil.infrastructure.sqlite import side_files
-from counterfoil.infrastructure.sqlite.side_files import (
-    AppendLock,
-    AppendQueue,
-    EpochFile,
-    EpochStore,
-    MemoryAppendLock,
-    MemoryEpoch,
-    side_file,
-)
+from counterfoil.domain.errors import Closed, JournalRefused
+from counterfoil.infrastructure.sqlite import append_lock, descriptor
+from counterfoil.infrastructure.sqlite.append_lock import AppendLock, AppendQueue, MemoryAppendLock
+from counterfoil.infrastructure.sqlite.descriptor import HAS_BYTE_LOCKS, side_file
 
 ROOT = Path(__file__).parents[1]
 LONG = 60_000_000
@@ -32,7 +24,7 @@ PRELUDE = """
 import os, sys
 from pathlib import Path
 from counterfoil.domain.errors import ForkedError
-from counterfoil.infrastructure.sqlite.side_files import AppendLock
+from counterfoil.infrastructure.sqlite.append_lock import AppendLock
 lock = AppendLock(Path(sys.argv[1]))
 def say(word):
     sys.stdout.write(word + "\\n")
@@ -48,20 +40,13 @@ def append(tmp_path: Path) -> Path:
     return side_file(journal, "append")
 
 
-@pytest.fixture
-def epoch(tmp_path: Path) -> Path:
-    """The path of the epoch file of a journal that exists."""
-    journal = tmp_path / "journal.sqlite"
-    journal.touch()
-    return side_file(journal, "epoch")
-
-
 @pytest.fixture(params=[True, False], ids=["behind byte 0", "flock alone"])
 def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run as on Linux, and as on other Unixes."""
-    if request.param and not side_files.HAS_BYTE_LOCKS:
+    if request.param and not HAS_BYTE_LOCKS:
         pytest.skip("locks of bytes are Linux's")
-    monkeypatch.setattr(side_files, "HAS_BYTE_LOCKS", request.param)
+    for module in (append_lock, descriptor):
+        monkeypatch.setattr(module, "HAS_BYTE_LOCKS", request.param)
 
 
 @contextmanager
@@ -100,9 +85,6 @@ def append_threads() -> set[threading.Thread]:
 def earlier() -> set[threading.Thread]:
     """The threads of earlier tests that have not ended yet."""
     return append_threads()
-
-
-# The queue of writers.
 
 
 @pytest.mark.usefixtures("ways")
@@ -290,7 +272,7 @@ with open(Path(sys.argv[1]).with_name("order"), "ab", buffering=0) as order:
 """
 
 
-@pytest.mark.skipif(not side_files.HAS_BYTE_LOCKS, reason="elsewhere flock alone decides who is next")
+@pytest.mark.skipif(not HAS_BYTE_LOCKS, reason="elsewhere flock alone decides who is next")
 def test_busy_writers_take_turns(append: Path) -> None:
     """Of four processes that write all the time, none takes turn after turn while the others wait."""
     with ExitStack() as stack:
@@ -326,65 +308,3 @@ def test_memory_has_one_writer() -> None:
     queue.release()
     assert queue.acquire(0)
     queue.close()
-
-
-# The highest epoch.
-
-
-@pytest.mark.contract("LCK-03")
-def test_epoch_is_kept(epoch: Path) -> None:
-    """What was raised is read by the next opening, as decimal text."""
-    assert 0 == EpochFile(epoch).read()
-
-    EpochFile(epoch).raise_to(1_767_225_600_000)
-
-    assert 1_767_225_600_000 == EpochFile(epoch).read()
-    assert "1767225600000\n" == epoch.read_text("ascii")
-    assert ["journal.sqlite", "journal.sqlite-epoch"] == sorted(each.name for each in epoch.parent.iterdir())
-
-
-@pytest.mark.contract("LCK-03")
-def test_epoch_is_never_lowered(epoch: Path) -> None:
-    """A clock that was set back, or an older journal, lowers nothing."""
-    stores: tuple[EpochStore, ...] = (EpochFile(epoch), MemoryEpoch())
-    for store in stores:
-        store.raise_to(5)
-        store.raise_to(3)
-        store.raise_to(5)
-
-        assert 5 == store.read()
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1", "1 2", "\u0661", "1" * 20, "1\n\n"])
-def test_epoch_that_is_none_is_refused(epoch: Path, text: str) -> None:
-    """Garbage is named, and neither read as nought nor written over."""
-    epoch.write_text(text, "utf-8")
-    for call in (EpochFile(epoch).read, lambda: EpochFile(epoch).raise_to(9)):
-        with pytest.raises(JournalDamaged, match=r"journal\.sqlite-epoch does not hold an epoch"):
-            call()
-
-    assert text == epoch.read_text("utf-8")
-
-
-@pytest.mark.contract("LCK-03")
-def test_epoch_survives_a_crash_in_the_middle(epoch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the new file stands complete the old one does, and what was left over is no hindrance."""
-    EpochFile(epoch).raise_to(5)
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(5, "broken")))
-        with pytest.raises(JournalRefused, match=r"journal\.sqlite-epoch"):
-            EpochFile(epoch).raise_to(6)
-
-    assert 5 == EpochFile(epoch).read()
-
-    EpochFile(epoch).raise_to(7)
-
-    assert 7 == EpochFile(epoch).read()
-
-
-def test_epoch_file_is_as_open_as_the_journal(epoch: Path) -> None:
-    """Whoever may use the journal may raise the epoch."""
-    epoch.with_name("journal.sqlite").chmod(0o600)
-    EpochFile(epoch).raise_to(1)
-
-    assert 0o600 == stat.S_IMODE(epoch.stat().st_mode)
