@@ -1,0 +1,142 @@
+"""The bench measures what it says, with very little work: its output has the right form. No test looks at a time."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from counterfoil.infrastructure.bench import sizes
+from counterfoil.infrastructure.bench.lines import LINES, NAMES, Line
+from counterfoil.infrastructure.bench.results import percentile, result, summary
+from counterfoil.infrastructure.cli.bench import bench
+
+TINY = sizes.Sizes(
+    rounds=2,
+    callers=4,
+    admissions=20,
+    raw_rows=20,
+    threads=2,
+    saves=6,
+    alone=3,
+    routes=4,
+    turns_per_route=2,
+    large=3_000,
+    openings=1,
+    starts=1,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to measure in; a quick bench does next to nothing."""
+    monkeypatch.setattr(sizes, "QUICK", TINY)
+    return tmp_path
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the verb in this process."""
+    return CliRunner().invoke(bench, [str(each) for each in arguments])
+
+
+def measured(*arguments: str | Path) -> dict[str, Any]:
+    """Run the verb and read the object that it prints."""
+    done = run("--quick", "--json", *arguments)
+
+    assert 0 == done.exit_code, done.output
+
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_bench_prints_one_object_and_leaves_nothing(folder: Path) -> None:
+    """Every line has its medians, spreads and bounds, beside what the figures depend on."""
+    document = measured("--folder", folder)
+
+    assert [line.name for line in LINES] == [row["name"] for row in document["rows"]]
+    for row, line in zip(document["rows"], LINES, strict=True):
+        assert 0 < row["value"]["low"] <= row["value"]["median"] <= row["value"]["high"]
+        assert (row["ratio"] is not None) == line.is_ratio == (row["other"] is not None)
+        assert (row["must"], row["aim"]) == (line.must, line.aim)
+        assert isinstance(row["reached"], bool)
+    assert {len(samples) for samples in document["samples"].values()} == {TINY.rounds}
+    assert "FULL" == document["settings"]["synchronous"]
+    assert document["machine"].keys() >= {"processors", "python", "sqlite", "file_system", "load_average"}
+    assert document["limits"]["max_pending_per_process"] == 10_000
+    assert document["large_events"] >= TINY.large
+    assert [] == list(folder.iterdir())
+
+
+def test_only_measures_what_a_line_needs(folder: Path) -> None:
+    """A line brings what it is compared with, and nothing else."""
+    document = measured("--only", "alone", "--rounds", "1", "--folder", folder)
+
+    assert {"alone", "raw alone"} == document["samples"].keys()
+    assert ["alone"] == [row["name"] for row in document["rows"]]
+    assert document["large_events"] is None
+
+
+def test_table_is_data_and_progress_is_talk(folder: Path) -> None:
+    """People get a table with what was measured beside it; what is going on is told on standard error."""
+    done = run("--quick", "--only", "alone", "--only", "size", "--rounds", "1", "--folder", folder)
+
+    assert 0 == done.exit_code
+    assert "one admission, one caller alone" in done.stdout
+    assert "against raw INSERT and COMMIT" in done.stdout
+    assert "synchronous FULL" in done.stdout
+    assert "round 1 of 1" not in done.stdout
+    assert "round 1 of 1" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--only", "speed"), ("--rounds", "0"), ("--folder", "no-such-folder")])
+def test_wrong_usage_measures_nothing(arguments: tuple[str, str]) -> None:
+    """What is wrong on the command line is said at once."""
+    assert 2 == run(*arguments).exit_code
+
+
+def test_failed_measurement_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files go also when a measurement ends early."""
+    monkeypatch.setattr("counterfoil.infrastructure.bench.raw.alone", lambda folder, count: {})
+
+    assert isinstance(run("--quick", "--only", "alone", "--folder", folder).exception, KeyError)
+    assert [] == list(folder.iterdir())
+
+
+def test_every_name_has_a_line() -> None:
+    """What `--only` takes are the names of lines, each once."""
+    assert len(set(NAMES)) == len(NAMES)
+    assert set(NAMES) == {line.name for line in LINES}
+
+
+def test_ratio_is_taken_within_a_round() -> None:
+    """A slow round slows both sides, so ratios are compared and not medians."""
+    line = Line("a", "a", "/s", "alone", "rate", 4, 8, True, "b", "raw alone", "rate")
+    found = result(
+        line, {"alone": [{"rate": 50}, {"rate": 500}, {"rate": 60}], "raw alone": [{"rate": 10}, {"rate": 100}, {"rate": 10}]}
+    )
+
+    assert found.ratio is not None
+    assert (5, 5, 6) == (found.ratio.median, found.ratio.low, found.ratio.high)
+    assert found.reached
+    assert not found.aim_reached
+
+
+@pytest.mark.parametrize(
+    ("more_is_better", "value", "reached"),
+    [(True, 4, True), (True, 3.9, False), (False, 4, True), (False, 4.1, False)],
+)
+def test_bound_is_on_the_right_side(more_is_better: bool, value: float, reached: bool) -> None:
+    """Rates must not fall below their bounds, times not rise above them."""
+    line = Line("a", "a", "ms", "alone", "median", 4, 4, more_is_better)
+
+    assert reached == result(line, {"alone": [{"median": value}]}).reached
+
+
+def test_percentile_is_a_value_that_was_measured() -> None:
+    """The 99th of a hundred is the last but one."""
+    values = [float(number) for number in range(1, 101)]
+
+    assert [50, 95, 99] == [percentile(values, percent) for percent in (50, 95, 99)]
+    assert 7 == percentile([7], 99)
+    assert (2, 1, 3) == summary([3, 1, 2])
