@@ -81,6 +81,9 @@ class Admit(NamedTuple):
     body: bytes
     received_at: int | None
 
+    def __repr__(self) -> str:
+        return f"Admit({self.operation_id})"
+
 
 def superseded(existing: Operation, context: Context) -> bool:
     """Tell whether the evidence of an operation no longer makes its event a duplicate, so that a new occurrence begins."""

@@ -37,6 +37,9 @@ class Step(NamedTuple):
     external_id: str | None = None
     """The platform's id of the event or message, which the journal maps back for those who may see it."""
 
+    def __repr__(self) -> str:
+        return f"Step({self.originator_id}, {self.event!r})"
+
 
 Steps = tuple[Step, ...]
 

@@ -57,6 +57,9 @@ class ScopeKey(NamedTuple):
     scope_id: bytes
     key: bytes
 
+    def __repr__(self) -> str:
+        return f"ScopeKey({self.scope_id.hex()})"
+
     def pseudonym(self, kind: SubjectKind, connection: str | None, value: str) -> bytes:
         """
         Return what stands for an id in events. Ids of a platform are its connection's; a principal is the host's, and has none.

@@ -38,6 +38,9 @@ class Reconcile(NamedTuple):
     reason: str
     note: str | None
 
+    def __repr__(self) -> str:
+        return f"Reconcile(expected_version={self.expected_version}, reason={self.reason})"
+
     def payload(self, context: Context) -> Payload | None:
         return None if self.note is None else context.payload(self.note.encode("utf-8", "surrogatepass"))
 

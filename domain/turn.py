@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .admission import stale
@@ -133,6 +133,9 @@ class Answer(NamedTuple):
     """Sent as `final` after a success, and as a `notice` otherwise."""
     leaf: str | None = None
 
+    def __repr__(self) -> str:
+        return f"Answer({self.outcome}, code={self.code})"
+
 
 def _staged(operation: Operation, answer: Answer, causation: int, context: Context) -> Steps:
     if not answer.reply:
@@ -210,7 +213,7 @@ class Delivery:
 
     outcome: DeliveryOutcome
     reason: str | None = None
-    message_id: str | None = None
+    message_id: str | None = field(default=None, repr=False)
 
 
 def mark(operation: Operation, attempt: int, delivery: Delivery, actor: Actor = SYSTEM) -> Steps:

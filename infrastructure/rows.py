@@ -68,3 +68,6 @@ class Scoped(NamedTuple):
     tenant: str | None
     account: str | None
     user: str | None
+
+    def __repr__(self) -> str:
+        return f"Scoped({self.scope_id.hex()})"
