@@ -16,32 +16,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from counterfoil.domain.errors import Closed, ForkedError, JournalDamaged, JournalUnavailable, ReadOnly
+from counterfoil.domain.errors import Closed, ForkedError, JournalUnavailable, ReadOnly
 from counterfoil.domain.limits import Limits
-from counterfoil.projections.catalogue import BUILT_IN
-from counterfoil.projections.projection import Projection
 
 from ..caches import Caches
-from ..catching_up import fold_rows
 from ..clock import Clock
 from ..committer import Request
 from ..rows import Head
 from ..unit import OpeningState, Unit
-from .append_lock import AppendLock, MemoryAppendLock
-from .creation import can_become_one, check, check_kind, check_path, create
+from .catching_up import catch_up
+from .checkpoints import Checkpoints
 from .descriptor import side_file
 from .faults import fault
-from .kept_aside import EpochFile, HeadFile, HighestPosition, MemoryEpoch, MemoryHead
-from .liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
-from .rows_of_projections import quoted, sql_of
-from .store import APPEND, SQLiteStore, connect
+from .liveness import FileLiveness, Liveness, MemoryLiveness
+from .opening import open_journal
+from .reader_pool import ReaderPool
+from .store import SQLiteStore
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FRAMES: Final = 4_000
 """Frames in the WAL from which a checkpoint runs: 16 MB in pages of 4 KiB."""
-CATCH_UP_PAGE: Final = 1_000
-READERS: Final = 4
 
 
 class SQLiteEngine:
@@ -58,22 +53,12 @@ class SQLiteEngine:
         self._pid = os.getpid()
         self._closed = False
         self._guard = threading.RLock()
-        self._readers: list[sqlite3.Connection] = []
+        self._readers = None if path is None else ReaderPool(path, self._busy)
         self._opening = OpeningState()
-        self._frames_per_event = 3.0
-        self._events_since_checkpoint = 0
+        self._checkpoints = Checkpoints(CHECKPOINT_FRAMES)
         self.liveness = self._new_liveness()
-        self._append_lock: AppendLock | MemoryAppendLock = MemoryAppendLock()
-        self._epochs: EpochFile | MemoryEpoch = MemoryEpoch()
-        self._highest: HighestPosition = MemoryHead()
-        if path is not None:
-            check_path(path, readonly=readonly)
-        try:
-            self._writer = self._open()
-        except BaseException:
-            self._highest.close()
-            self._append_lock.close()
-            raise
+        with self._faults():
+            self._writer, self._beside = open_journal(path, readonly=readonly, busy_us=self._busy)
         self._store = SQLiteStore(self._writer)
         self._caches = Caches(self._store)
         self._seen: tuple[Head, int] | None = None
@@ -89,73 +74,18 @@ class SQLiteEngine:
         except sqlite3.Error as error:
             raise fault(error, self.name) from None
 
-    def _open(self) -> sqlite3.Connection:
-        with self._faults():
-            connection = connect(self.path, readonly=self.readonly, busy_us=self._busy)
-        try:
-            with self._faults():
-                if self.readonly or not can_become_one(connection, self.path):
-                    check_kind(connection, self.path)
-                if self.path is not None and not self.readonly:  # from here on files are made beside it
-                    self._append_lock = AppendLock(side_file(self.path, "append"))
-                    self._epochs = EpochFile(side_file(self.path, "epoch"))
-                    self._highest = HeadFile(side_file(self.path, "head"))
-                if not self.readonly:
-                    self._create_if_empty(connection)
-                if self.path is not None and not self.readonly:
-                    check_locking(side_file(self.path, "live"))
-                check(connection, self.path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _create_if_empty(self, connection: sqlite3.Connection) -> None:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return
-        if not self._append_lock.acquire(self._busy):
-            raise JournalUnavailable(f"{self.name}: another process holds the journal; try again")
-        try:
-            create(connection, os.urandom(32))
-        finally:
-            self._append_lock.release()
-
     # Reading.
 
     @contextmanager
     def reading(self) -> Iterator[SQLiteStore]:
         """Lend a connection to read with, in one snapshot; the projections are at the head of it."""
         self.check_open()
-        if self.path is None:
+        if self._readers is None:
             with self._guard, self._faults():
                 yield self._store
-            return
-        with self._faults():
-            connection = self._borrow()
-            try:
-                connection.execute("BEGIN")
-                store = SQLiteStore(connection)
-                head = store.head()
-                if any(store.projections().get((p.NAME, p.VERSION), 0) < head.position for p in BUILT_IN):
-                    fold_aside(store)
+        else:
+            with self._faults(), self._readers.snapshot() as store:
                 yield store
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                self._give_back(connection)
-
-    def _borrow(self) -> sqlite3.Connection:
-        with self._guard:
-            if self._readers:
-                return self._readers.pop()
-        return connect(self.path, readonly=True, busy_us=self._busy)
-
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        with self._guard:
-            if not self._closed and len(self._readers) < READERS:
-                self._readers.append(connection)
-                return
-        connection.close()
 
     # Writing.
 
@@ -163,14 +93,15 @@ class SQLiteEngine:
         """Decide and commit a group; each request gets its result or its error."""
         if self.readonly:
             raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
-        if not self._append_lock.acquire(self._busy):
+        if not self._beside.queue.acquire(self._busy):
             raise JournalUnavailable(f"{self.name}: another process holds the journal; try again")
         try:
             with self._guard:
                 self._transaction(group)
-                self._checkpoint_if_due()
+                if self.path is not None:
+                    self._checkpoints.run_if_due(self._writer)
         finally:
-            self._append_lock.release()
+            self._beside.queue.release()
 
     def _transaction(self, group: list[Request[Any]]) -> None:
         try:
@@ -204,7 +135,7 @@ class SQLiteEngine:
         unit.commit()
         self._seen = unit.head, self._data_version
         if unit.changes.events:
-            self._events_since_checkpoint += len(unit.changes.events)
+            self._checkpoints.count(len(unit.changes.events))
             for listener in tuple(self.on_commit):
                 listener()
 
@@ -225,11 +156,11 @@ class SQLiteEngine:
         self._data_version = self._writer.execute("PRAGMA data_version").fetchone()[0]
         if self._seen != (head, self._data_version):
             self._caches.forget()
-            self._catch_up(head)
+            catch_up(self._store, head.position)
         if not self._opening.started and (self._opening.opening_id or 0) <= head.opening_id:
             self._take_opening_id(head.opening_id + 1)
         if not self._opening.started:
-            head = head._replace(position=max(head.position, self._highest.read()))
+            head = head._replace(position=max(head.position, self._beside.highest.read()))
         return Unit(
             store=self._store,
             caches=self._caches,
@@ -238,7 +169,7 @@ class SQLiteEngine:
             clock=self._clock,
             limits=self.limits,
             is_live=self.liveness.is_live,
-            raise_epoch=self._raise_epoch,
+            raise_epoch=self._beside.raise_epoch,
             keep_inbound=self._keep_inbound,
         )
 
@@ -254,11 +185,6 @@ class SQLiteEngine:
     def _new_liveness(self) -> Liveness:
         return MemoryLiveness() if self.path is None else FileLiveness(side_file(self.path, "live"))
 
-    def _raise_epoch(self, proposed: int) -> int:
-        epoch = max(proposed, self._epochs.read() + 1)
-        self._epochs.raise_to(epoch)
-        return epoch
-
     def _commit(self, unit: Unit) -> bool:
         """
         Commit, and tell whether it landed; when the answer is lost, look.
@@ -268,7 +194,7 @@ class SQLiteEngine:
         """
         events = unit.changes.events
         if events:
-            self._highest.write(unit.head.position)
+            self._beside.highest.write(unit.head.position)
         try:
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
@@ -277,35 +203,9 @@ class SQLiteEngine:
                 self._writer.execute("ROLLBACK")
             landed = not unit.changes.empty and self._store.head().digest == unit.head.digest
             if events and not landed:
-                self._highest.write(events[0][0] - 1)
+                self._beside.highest.write(events[0][0] - 1)
             return landed
         return True
-
-    def _catch_up(self, head: Head) -> None:
-        """Fold what others appended without folding it into the projections that this release has."""
-        positions = self._store.projections()
-        for projection in BUILT_IN:
-            position = positions.get((projection.NAME, projection.VERSION))
-            if position is None:
-                for statement in sql_of(projection).create:
-                    self._writer.execute(statement)
-                self._writer.execute(APPEND.add_projection, (projection.NAME, projection.VERSION))
-            fold_gap(self._store, projection, position or 0, head.position)
-        self._store.move_projections(head.position)
-
-    def _checkpoint_if_due(self) -> None:
-        if self.path is None or self._events_since_checkpoint * self._frames_per_event < CHECKPOINT_FRAMES:
-            return
-        try:
-            _busy, frames, done = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except sqlite3.Error as error:
-            log.warning("a checkpoint failed: %s", getattr(error, "sqlite_errorname", type(error).__name__))
-            return
-        self._frames_per_event = (
-            max(1.0, frames / max(1, self._events_since_checkpoint)) if frames > 0 else self._frames_per_event
-        )
-        if frames == done:
-            self._events_since_checkpoint = 0
 
     # The end.
 
@@ -331,13 +231,11 @@ class SQLiteEngine:
             return
         with self._guard:
             self._closed = True
-            for reader in self._readers:
-                reader.close()
-            self._readers.clear()
+            if self._readers is not None:
+                self._readers.close()
             self._writer.close()
         self.liveness.end()
-        self._highest.close()
-        self._append_lock.close()
+        self._beside.close()
 
 
 def run_one(unit: Unit, request: Request[Any]) -> None:
@@ -351,31 +249,3 @@ def run_one(unit: Unit, request: Request[Any]) -> None:
     except BaseException as error:
         unit.drop()
         request.error = error
-
-
-def fold_aside(store: SQLiteStore) -> None:
-    """
-    Fold the gap of projections that lag into temporary tables, which hide the stored ones from this connection until its
-    rollback.
-    """
-    head, positions = store.head(), store.projections()
-    for projection in BUILT_IN:
-        position = positions.get((projection.NAME, projection.VERSION))
-        if position == head.position:
-            continue
-        table = quoted(projection.table)
-        store.connection.execute(sql_of(projection).create[0].replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
-        if position is not None:
-            store.connection.execute(f"INSERT INTO temp.{table} SELECT * FROM main.{table}")
-        fold_gap(store, projection, position or 0, head.position)
-
-
-def fold_gap(store: SQLiteStore, projection: Projection[Any], position: int, upto: int) -> None:
-    """Fold the events after `position` into a projection's table, a page at a time."""
-    while position < upto:
-        events = store.events_after(position, CATCH_UP_PAGE)
-        if not events:
-            raise JournalDamaged(f"the history ends at position {position}, before its head at {upto}; restore a backup")
-        changed = fold_rows(projection, (event.recorded for event in events), store.row)
-        store.write_rows([(projection, changed.items())])
-        position = events[-1].position
