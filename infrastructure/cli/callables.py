@@ -35,7 +35,7 @@ def load(option: str, name: str) -> Callable[..., Any]:
     except AttributeError:
         raise _wrong(f"{option}: the module {module_name} has no {path}") from None
     if not callable(function):
-        raise _wrong(f"{option}: {name} is a {type(function).__name__}, not a callable")
+        raise _wrong(f"{option}: {name} is not a callable, but of the type {type(function).__name__}")
     try:
         inspect.signature(function).bind(None)
     except TypeError:

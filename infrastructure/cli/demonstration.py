@@ -65,7 +65,7 @@ class Demonstration:
     def _steps(self) -> None:
         stuck = self.stuck
         self._say(
-            f"{PEOPLE} people write {len(self.messages)} messages; each is recorded before it is answered, so a kill loses nothing."
+            f"{PEOPLE} people write {len(self.messages)} messages; each is recorded before it is answered: no kill loses one."
         )
         self._kill_a_worker()
         self._say("What is unresolved? The journal knows what the worker had in hand, and of what nobody can know the end.")

@@ -121,9 +121,9 @@ def _say_failed(error: Exception) -> int:
 
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import version
+        from counterfoil.infrastructure.unit import RELEASE
 
-        click.echo(f"counterfoil {version('counterfoil')}")
+        click.echo(f"counterfoil {RELEASE}")
         ctx.exit()
 
 

@@ -68,6 +68,22 @@ class Identifier(ParamType):
         return text
 
 
+class WholeNumber(ParamType):
+    """A whole number from `least`, as SQLite holds it."""
+
+    name = "number"
+    MOST: Final = 2**63 - 1
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and self.least <= int(text) <= self.MOST):
+            self.fail(f"it must be a whole number from {self.least} to {self.MOST}", param, ctx)
+        return int(text)
+
+
 class Duration(ParamType):
     """A duration like `30s`, as microseconds."""
 
@@ -126,7 +142,7 @@ def json_option(what: str) -> Callable[[F], F]:
 
 def page_options(function: F) -> F:
     """`--limit` and `--after`; without them a list has every row."""
-    limit = click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Print at most N rows, and where to go on.")
+    limit = click.option("--limit", type=WholeNumber(1), metavar="N", help="Print at most N rows, and where to go on.")
     after = click.option("--after", metavar="CURSOR", help="Go on where an earlier list has ended.")
     return limit(after(function))
 

@@ -46,6 +46,17 @@ def parse(line: bytes, model: type[M]) -> M:
 _KINDS: Final = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
 
 
+_OURS: Final = {
+    "missing": "is missing",
+    "frozen_set_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be an object",
+    "string_pattern_mismatch": "must be 32 hex digits",
+}
+"""What pydantic says of types of Python is said of JSON."""
+_HERE: Final = {"; write str(…)": "; write it in quotes", "datetime.now(UTC)": "2026-01-05T09:00:00Z"}
+
+
 def _refuse(_constant: str) -> NoReturn:
     raise ValueError
 
@@ -59,8 +70,10 @@ def reasons(error: ValidationError, model: type[BaseModel]) -> str:
         if fault["type"] == "extra_forbidden":
             reason = f"there is a field that is not known; the fields are {', '.join(model.model_fields)}"
         else:
-            message = fault["msg"].removeprefix("Value error, ").replace("; write str(…)", "; write it in quotes")
-            reason = "is missing" if fault["type"] == "missing" else message[:1].lower() + message[1:]
+            message = _OURS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+            for ours, here in _HERE.items():
+                message = message.replace(ours, here)
+            reason = message[:1].lower() + message[1:]
             reason = reason if field is None else f"{field} {reason}"
         if reason not in found:
             found.append(reason)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import Identifier, deliver_options, journal_argument
+from .options import Identifier, WholeNumber, deliver_options, journal_argument
 from .printing import print_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ STATUS = {"resolved": 0, "conflict": 4, "not_found": 5, "denied": 1, "unavailabl
 @click.argument("operation", type=Identifier())
 @click.option(
     "--expect",
-    type=click.IntRange(1, 2**63 - 1),
+    type=WholeNumber(1),
     required=True,
     metavar="VERSION",
     help="The version that you decided on, as `counterfoil unresolved` shows it.",

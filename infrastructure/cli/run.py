@@ -84,4 +84,7 @@ def run(
         sending=as_given(deliver, deliver_command, grants),
     )
     source = open_source("--events", events, journal)
-    return asyncio.run(run_host(host, source, as_json=as_json))
+    try:
+        return asyncio.run(run_host(host, source, as_json=as_json))
+    finally:
+        source.close()

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -32,6 +32,8 @@ from .stopping import INTERRUPTED, Stop
 PROGRESS_SECONDS: Final = 5.0
 TROUBLE_SECONDS: Final = 20.0
 """How long a run that has read everything goes on while the journal takes nothing."""
+SHORT_STOP: Final = timedelta(seconds=5)
+"""How long a stop waits when the journal takes nothing: what it waits for are records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +93,11 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
             try:
                 await _work(host, runtime, feeder, stop)
             finally:
+                if feeder.tally.cut_short:
+                    journal.core.use_limits(replace(host.limits, stop_deadline=SHORT_STOP))
                 await runtime.stop(keep_queued=True)
             unresolved = await _say_unresolved(host, journal)
-        _print_summary(feeder.tally, runtime, unresolved, as_json=as_json)
+            _print_summary(feeder.tally, runtime, unresolved, as_json=as_json)
         if stop.signal is not None:
             return INTERRUPTED if stop.signal == 2 else 0
         return 0 if feeder.tally.all_well else 1
@@ -166,7 +170,8 @@ class _Progress:
 
 
 async def _say_unresolved(host: Host, journal: AsyncJournal) -> int:
-    """Tell what is left, with the command for each, and return how many there are."""
+    """Tell what is left when this run has ended, with the command for each, and return how many there are."""
+    own = journal.core.engine.opening_id
     desk = journal.acting_as(operator(), tenant=EVERY_TENANT)
     count, after = 0, None
     while True:
@@ -174,7 +179,8 @@ async def _say_unresolved(host: Host, journal: AsyncJournal) -> int:
         if page.rows and not count:
             click.echo("Unresolved:", err=True)
         for row in page.rows:
-            click.echo(f"{row.operation_id} {what_it_is(row)}", err=True)
+            ended = replace(row, holder_alive=False) if row.holder is not None and row.holder == own else row
+            click.echo(f"{row.operation_id} {what_it_is(ended)}", err=True)
             click.echo(f"  {reconcile_command(host.journal, row, host.sending)}", err=True)
         count += len(page.rows)
         after = page.next

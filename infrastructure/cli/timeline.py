@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .desk import opened
-from .options import Identifier, Instant, journal_argument, json_option, page_options
+from .options import Identifier, Instant, WholeNumber, journal_argument, json_option, page_options
 from .printing import Listing, shown
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ OUTCOMES = (
 @click.option("--outcome", type=click.Choice(OUTCOMES), metavar="OUTCOME", help=f"With this outcome: {', '.join(OUTCOMES)}.")
 @click.option("--since", type=Instant(), help="Recorded at this instant or later.")
 @click.option("--until", type=Instant(), help="Recorded before this instant.")
-@click.option("--above", type=click.IntRange(0, 2**63 - 1), metavar="POSITION", help="At a larger position.")
-@click.option("--below", type=click.IntRange(0, 2**63 - 1), metavar="POSITION", help="At a smaller position.")
+@click.option("--above", type=WholeNumber(0), metavar="POSITION", help="At a larger position.")
+@click.option("--below", type=WholeNumber(0), metavar="POSITION", help="At a smaller position.")
 @click.option("--newest-first", is_flag=True, help="Begin with the newest event.")
 @click.option("--with-text", is_flag=True, help="Show texts that are kept; this is recorded in the journal.")
 @json_option("one JSON object")

@@ -1,0 +1,142 @@
+"""Kills and clean stops: nothing is lost, nothing is answered twice."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+
+import pytest
+
+from counterfoil.demo import traffic
+
+from .conftest import Shell, interrupt, message, read_until, summary_of
+from .test_programs import is_gone
+
+
+def feed(process: subprocess.Popen[str], *lines: dict[str, object]) -> None:
+    """Write lines and leave the stream open."""
+    assert process.stdin is not None
+    for line in lines:
+        process.stdin.write(json.dumps(line) + "\n")
+    process.stdin.flush()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[dict[str, int], str]:
+    """Wait for the end while standard input stays open; return the summary and what was said."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed, said = process.stdout.read(), process.stderr.read()
+    process.wait(30)
+    assert "Traceback" not in said
+    return summary_of(printed), said
+
+
+@pytest.mark.contract("CLI-01", "RUN-02", "RUN-08")
+def test_killed_in_the_middle_and_run_again(shell: Shell) -> None:
+    """What was executing is listed with its command; what waited behind it runs, in order; nothing is answered twice."""
+    lines = [message("0"), message("1", "stick"), *(message(str(number), f"n{number}") for number in range(2, 6))]
+    process = shell.start("run", shell.journal, *shell.hosted)
+    feed(process, *lines, message("6", actor="bob"))
+    read_until(process, "stuck 1")
+    while not ("6" in {event for event, _, _ in shell.sent} and len(shell.rows("unresolved", shell.journal)) == 5):
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    again = shell.run("run", shell.journal, *shell.hosted, "--events", shell.write("events.jsonl", *lines), "--json")
+    counted = summary_of(again.stdout)
+    (command,) = [line.strip() for line in again.stderr.splitlines() if line.startswith("  counterfoil reconcile ")]
+
+    assert (0, 6, 4, 4, 1) == tuple(counted[key] for key in ("accepted", "duplicates", "succeeded", "delivered", "unresolved"))
+    assert ["0", "2", "3", "4", "5"] == [event for event, _, _ in shell.sent if event != "6"]
+
+    assert "will not run again" in shell.here(*shlex.split(command)[1:]).stdout
+    assert [] == shell.rows("unresolved", shell.journal)
+    assert 0 == shell.feed(*lines)["succeeded"]
+
+
+@pytest.mark.contract("CLI-01")
+def test_killed_at_some_moment_and_run_again(shell: Shell) -> None:
+    """Traffic that is killed after some answers, again and again, ends with every message answered, or listed."""
+    lines = list(traffic())
+    events = shell.write("events.jsonl", *lines)
+    for answers in (1, 40, 120):
+        process = shell.start("run", shell.journal, "--agent", "host:agent", "--deliver", "host:deliver", "--events", events)
+        while len(shell.sent) < answers and process.poll() is None:
+            pass
+        process.kill()
+        process.wait()
+    counted = summary_of(shell.run("run", shell.journal, *shell.hosted, "--events", events, "--json").stdout)
+    answered = [event for event, _, _ in shell.sent]
+    listed = {
+        shell.rows("explain", shell.journal, row["operation_id"])[0]["event_id"]
+        for row in shell.rows("unresolved", shell.journal)
+    }
+
+    assert 200 == counted["accepted"] + counted["duplicates"]
+    assert len(answered) == len(set(answered))
+    assert {line["event_id"] for line in lines} == set(answered) | listed
+    assert 0 == json.loads(shell.here("verify", shell.journal, "--json").stdout)["rows"].count("false")
+
+
+@pytest.mark.contract("RUN-13")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_clean_stop_keeps_what_waits(shell: Shell, number: signal.Signals, status: int) -> None:
+    """Promptly, though standard input is open: the turn is cancelled, what waits is listed and runs the next time."""
+    process = shell.start("run", shell.journal, *shell.hosted, "--json")
+    feed(process, message("1", "stick"), message("2"), message("3"))
+    read_until(process, "stuck 1")
+    while len(shell.rows("unresolved", shell.journal)) != 3:
+        assert process.poll() is None
+    process.send_signal(number)
+    counted, said = finish(process)
+
+    assert status == process.returncode
+    assert (3, 1, 0, 2) == tuple(counted[key] for key in ("accepted", "cancelled", "delivered", "unresolved"))
+    assert "Stopping" in said
+
+    again = summary_of(shell.run("run", shell.journal, *shell.hosted, "--json").stdout)
+
+    assert (2, 2, 0) == tuple(again[key] for key in ("succeeded", "delivered", "unresolved"))
+    assert ["2", "3"] == [event for event, _, _ in shell.sent]
+
+
+def test_no_resume_leaves_what_waits(shell: Shell) -> None:
+    process = shell.start("run", shell.journal, *shell.hosted, "--json")
+    feed(process, message("1", "stick"), message("2"))
+    read_until(process, "stuck 1")
+    while len(shell.rows("unresolved", shell.journal)) != 2:
+        assert process.poll() is None
+    interrupt(process)
+    finish(process)
+    left = summary_of(shell.run("run", shell.journal, *shell.hosted, "--json", "--no-resume").stdout)
+
+    assert (0, 1) == (left["succeeded"], left["unresolved"])
+
+
+def test_a_second_interrupt_ends_at_once(shell: Shell) -> None:
+    """Also when a plain function cannot be told to stop, and programs go along."""
+    process = shell.start("run", shell.journal, "--agent", "host:plain_agent", "--deliver", "host:deliver")
+    feed(process, message("1", "stick"))
+    read_until(process, "stuck 1")
+    interrupt(process)
+    assert process.stderr is not None
+    assert "once more" in process.stderr.readline()
+    interrupt(process)
+
+    assert 130 == process.wait(10)
+
+
+def test_a_stop_takes_programs_along(shell: Shell) -> None:
+    """An interrupt at the terminal reaches the run alone: the program is ended by it, and the turn is cancelled."""
+    agent = shell.program("agent.sh", "cat > /dev/null; echo $$ > child; exec sleep 600")
+    process = shell.start("run", shell.journal, "--agent-command", agent, "--deliver", "host:deliver", "--json")
+    feed(process, message("1"))
+    while not (shell.folder / "child").exists() or not (shell.folder / "child").read_text():
+        assert process.poll() is None
+    interrupt(process)
+    counted, _ = finish(process)
+
+    assert 1 == counted["cancelled"]
+    assert is_gone(int((shell.folder / "child").read_text()))
