@@ -14,6 +14,7 @@ from .creation import can_become_one, check, check_kind, check_path, create
 from .descriptor import side_file
 from .liveness import check_locking
 from .store import connect
+from .version import check_version
 
 
 def open_journal(path: Path | None, *, readonly: bool, busy_us: int) -> tuple[sqlite3.Connection, Beside]:
@@ -22,6 +23,7 @@ def open_journal(path: Path | None, *, readonly: bool, busy_us: int) -> tuple[sq
 
     Raises what says why it is refused; the driver's errors pass.
     """
+    check_version()
     if path is not None:
         check_path(path, readonly=readonly)
     connection = connect(path, readonly=readonly, busy_us=busy_us)
