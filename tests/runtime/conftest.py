@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import counterfoil
 from counterfoil.domain.admission import Admission
 from counterfoil.domain.errors import JournalUnavailable
 from counterfoil.domain.exchange import Reply, Turn
@@ -21,11 +27,16 @@ from counterfoil.domain.operation import Operation
 from counterfoil.infrastructure.commands.admission import AdmitInbound
 from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.core import Core
+from counterfoil.infrastructure.journal import Journal
+from counterfoil.infrastructure.journal import open as open_journal
 from counterfoil.infrastructure.journal_async import AsyncDesk, AsyncJournal, open_async
 from counterfoil.infrastructure.reading import UnresolvedOperation
 from counterfoil.infrastructure.rows import EventRow
 from counterfoil.infrastructure.runtime import Resumed, Runtime
+from counterfoil.infrastructure.sqlite.store import SQLiteStore
 from counterfoil.testing import MovableClock
+
+ROOT = Path(counterfoil.__file__).parents[1]
 
 PATIENCE = 20.0
 """Seconds after which something that was waited for is missed."""
@@ -226,16 +237,20 @@ class Host:
         await self.until(there)
 
     @contextmanager
-    def failing(self, *commands: type) -> Iterator[asyncio.Event]:
-        """Let the store fail for groups with one of these commands; the event is set when it has."""
+    def failing(
+        self, *commands: type, error: Callable[[], Exception] = lambda: JournalUnavailable("the store is away")
+    ) -> Iterator[asyncio.Event]:
+        """Let the store fail for these commands; the event is set when it has."""
         committer, loop, failed = self.core.committer, asyncio.get_running_loop(), asyncio.Event()
         run_group = committer._run_group
 
         def fail(group: list[Request[Any]]) -> None:
-            if any(isinstance(request.command, commands) for request in group):
-                loop.call_soon_threadsafe(failed.set)
-                raise JournalUnavailable("the store is away")
-            run_group(group)
+            for request in group:
+                if isinstance(request.command, commands):
+                    request.error = error()
+                    loop.call_soon_threadsafe(failed.set)
+            if others := [request for request in group if not isinstance(request.command, commands)]:
+                run_group(others)
 
         committer._run_group = fail
         try:
@@ -287,3 +302,122 @@ def operator() -> Identity:
 @pytest.fixture
 def person() -> Identity:
     return PERSON
+
+
+class Workers:
+    """Hosts in processes of their own, made to be killed; see worker.py."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-W", "error", str(Path(__file__).with_name("worker.py"))]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        pipe = subprocess.PIPE
+        environment = {**os.environ, "PYTHONPATH": path}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+
+    def _ask(self, **request: Any) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def start(self, folder: Path, **job: Any) -> int:
+        """Start a worker on the journal in a folder; return its process id."""
+        return self._ask(start={"folder": str(folder), **job})
+
+    def wait(self, pid: int) -> int:
+        """Wait for a worker's end: its exit status, or minus the signal that ended it."""
+        return self._ask(wait=pid)
+
+    def kill(self, pid: int) -> int:
+        os.kill(pid, signal.SIGKILL)
+        return self.wait(pid)
+
+    def run(self, folder: Path, **job: Any) -> int:
+        return self.wait(self.start(folder, **job))
+
+    def close(self) -> None:
+        with self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[Workers]:
+    workers = Workers()
+    yield workers
+    workers.close()
+
+
+class Aftermath:
+    """What is left of a folder in which workers ran: the journal as they left it, and what they noted."""
+
+    def __init__(self, folder: Path, journal: Journal) -> None:
+        self.folder = folder
+        self.journal = journal
+
+    def notes(self, name: str) -> list[list[str]]:
+        """The lines of a file that workers synced; a last one that was cut off was never written."""
+        path = self.folder / name
+        return [line.split("\t") for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+    @property
+    def answers(self) -> list[str]:
+        """The events that were answered, in order."""
+        return [line[0] for line in self.notes("answers")]
+
+    @property
+    def ran(self) -> list[str]:
+        """The events that an agent was at work on."""
+        return [line[0] for line in self.notes("ran")]
+
+    @property
+    def acknowledged(self) -> list[str]:
+        return [line[0] for line in self.notes("acknowledged")]
+
+    @property
+    def unresolved(self) -> dict[str, UnresolvedOperation]:
+        desk = self.journal.acting_as(OPERATOR, tenant=EVERY_TENANT)
+        rows: dict[str, UnresolvedOperation] = {}
+        after = None
+        while True:
+            page = desk.unresolved(limit=500, after=after)
+            rows |= {row.operation_id: row for row in page.rows}
+            after = page.next
+            if after is None:
+                return rows
+
+    def operations(self) -> dict[str, Operation]:
+        """Every operation by the platform's event id, in order of admission."""
+
+        def read(store: SQLiteStore) -> dict[str, Operation]:
+            rows = store.connection.execute(
+                "SELECT external_id, originator_id FROM cf_external_id JOIN cf_event USING (position)"
+                " WHERE type = 'operation.admitted' ORDER BY position"
+            ).fetchall()
+            found = {event_id: store.operation(operation_id) for event_id, operation_id in rows}
+            return {event_id: operation for event_id, operation in found.items() if operation is not None}
+
+        return self.journal._read(read)
+
+    def claims(self) -> list[tuple[str, str]]:
+        """Route and operation id of every claim, in order."""
+
+        def read(store: SQLiteStore) -> list[tuple[str, str]]:
+            claimed = [row.originator_id for row in store.events_after(0, 1_000_000) if row.type == "operation.claimed"]
+            found = [store.operation(operation_id) for operation_id in claimed]
+            return [(operation.route, operation.operation_id) for operation in found if operation is not None]
+
+        return self.journal._read(read)
+
+
+@contextmanager
+def aftermath(folder: Path) -> Iterator[Aftermath]:
+    with open_journal(folder / "journal.sqlite", readonly=True) as journal:
+        yield Aftermath(folder, journal)
+
+
+@pytest.fixture
+def look() -> Callable[[Path], AbstractContextManager[Aftermath]]:
+    """Look at what workers left, without changing it."""
+    return aftermath

@@ -119,6 +119,40 @@ async def test_one_renewal_extends_all_leases_while_turns_run(hosts: Hosts) -> N
 
 
 @pytest.mark.contract("RUN-06")
+async def test_the_lease_of_a_route_whose_entry_waits_for_a_slot_is_renewed(hosts: Hosts) -> None:
+    """Between two turns of a route that has it; the one slot is another route's."""
+    host = await hosts.open(lease_ttl="1s", max_active_sessions=1)
+    first, second = host.held(), host.held()
+    host.on_resolve = lambda alias, identity, inbound: second if inbound.event_id == "n1" else first
+    await host.accept("m1", "c1")
+    await first.started.wait()
+    await host.accept("n1", "c2")
+    await host.accept("m2", "c1")
+    renewed = asyncio.Event()
+    run_group = host.core.committer._run_group
+    loop = asyncio.get_running_loop()
+    lengths: list[int] = []
+
+    def watch(group: Any) -> None:
+        run_group(group)
+        lengths.extend(len(request.result) for request in group if isinstance(request.command, Renew))
+        if lengths:
+            loop.call_soon_threadsafe(renewed.set)
+
+    first.go.set()
+    await second.started.wait()
+    host.core.committer._run_group = watch
+    async with asyncio.timeout(20):
+        await renewed.wait()
+    assert 2 == lengths[0]
+    second.go.set()
+    await host.drain()
+
+    assert ["m1", "n1", "m2"] == [reply.in_reply_to for reply in host.sent]
+    assert 2 == (await host.types()).count("lock.granted")
+
+
+@pytest.mark.contract("RUN-06")
 async def test_a_renewal_that_fails_is_tried_again_until_the_ttl_is_over(hosts: Hosts) -> None:
     """While the lease may stand the run goes on; afterwards it is aborted without asking the store."""
     host = await hosts.open(lease_ttl="1s")

@@ -109,16 +109,9 @@ async def test_nothing_that_goes_wrong_is_logged_with_what_it_was_about(hosts: H
     with host.failing(Claim, Mark, Settle) as failed:
         await host.runtime.admit(event(30))
         await failed.wait()
-    run_group = host.core.committer._run_group
-
-    def broken(group: Any) -> None:
-        if any(isinstance(request.command, Claim) for request in group):
-            host.core.committer._run_group = run_group
-            raise RuntimeError(marked("a bug"))
-        run_group(group)
-
-    host.core.committer._run_group = broken
-    await host.runtime.admit(event(31))
+    with host.failing(Claim, error=lambda: RuntimeError(marked("a bug"))) as failed:
+        await host.runtime.admit(event(31))
+        await failed.wait()
     await host.drain()
     for row in (await host.unresolved()).values():
         said.append(repr(row))
