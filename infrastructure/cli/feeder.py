@@ -20,6 +20,7 @@ RETRIES: Final = (0.1, 0.3, 1.0, 3.0)
 """Seconds between the tries to admit a line while the journal is unavailable."""
 SAID_AFTER: Final = 5.0
 """Seconds after which it is said that a line waits for room."""
+IDLE: Final = ": messages wait before it that nobody runs here; without --no-resume they are run"
 
 
 @dataclass(slots=True)
@@ -95,7 +96,9 @@ class Feeder:
             if answer.reason == "capacity":
                 await self._runtime.wait_for_room()
                 if since is not None and asyncio.get_running_loop().time() - since > SAID_AFTER:
-                    self._say("waits for room; messages of its conversation or of others are still waiting")
+                    counters = self._runtime.counters
+                    idle = not (counters["queued"] or counters["active"])
+                    self._say(f"waits for room{IDLE if idle else ''}")
                     since = None
                 continue
             if answer.reason == "stopped":

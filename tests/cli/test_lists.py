@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 
 import pytest
@@ -26,7 +27,7 @@ def test_tables(told: Shell, snapshot: SnapshotAssertion) -> None:
     """Tables hold no text, and nothing that moves the cursor of a terminal."""
     printed = masked("\n\n".join(told.here(verb, told.journal).output for verb in VERBS))
 
-    assert snapshot == printed
+    assert snapshot == re.sub(" {2,}", "  ", printed)  # how wide a column is depends on how long things took
     assert SECRET not in printed
     assert "\x1b" not in printed
 
