@@ -92,14 +92,24 @@ def superseded(existing: Operation, context: Context) -> bool:
 
 def stale(entry: Entry, context: Context) -> bool:
     """Tell whether a waiting entry is too old to be run unasked: its opening has ended and it has waited for `max_wait`."""
-    return context.now - entry.entered_at >= context.limits.duration("max_wait") and not context.world.is_live(entry.opening_id)
+    world = context.world
+    if entry.opening_id == world.opening_id or context.now - entry.entered_at < context.limits.duration("max_wait"):
+        return False
+    return not world.is_live(entry.opening_id)
+
+
+def _is_full(queue: Queue, context: Context) -> bool:
+    """Tell whether a route's queue takes no more; what will be stepped over counts for no limit."""
+    most = context.limits.max_pending_per_binding
+    if len(queue.entries) < most:
+        return False
+    return sum(not stale(entry, context) for entry in queue.waiting) >= most
 
 
 def admit(command: Admit, queue: Queue, load: Load, context: Context) -> Steps | AdmissionReason:
     """Admit an event that is not known yet, or say why there is no room for it."""
     limits = context.limits
-    waiting = [entry for entry in queue.waiting if not stale(entry, context)]
-    if len(waiting) >= limits.max_pending_per_binding or load.pending >= limits.max_pending_per_process:
+    if load.pending >= limits.max_pending_per_process or _is_full(queue, context):
         return "capacity"
     if not load.route_has_work and load.routes >= limits.max_routes:
         return "capacity"

@@ -96,16 +96,16 @@ def evolve_queue(state: Queue, recorded: Recorded) -> Queue:
         assert opening_id is not None
         place = recorded.position
         entry = Entry(place if operation is None else operation, recorded.originator_id, place, opening_id, recorded.recorded_at)
-        return state._replace(entries=(*state.entries, entry))
+        return Queue(state.route, (*state.entries, entry))
     if isinstance(event, OperationClaimed):
         opening_id = recorded.header.opening_id
         entries = (
             entry._replace(grant=event.grant, claimed_by=opening_id) if entry.operation == operation else entry
             for entry in state.entries
         )
-        return state._replace(entries=tuple(entries))
+        return Queue(state.route, tuple(entries))
     if type(event) in _LEAVING:
-        return state._replace(entries=tuple(entry for entry in state.entries if entry.operation != operation))
+        return Queue(state.route, tuple([entry for entry in state.entries if entry.operation != operation]))
     return state
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-CACHE_ENTRIES: Final = 20_000
+CACHE_ENTRIES: Final = 10_000
 """What one cache holds at most; past it the older half goes."""
 
 _UNCHANGED: Final = object()

@@ -298,7 +298,7 @@ class Unit:
         queue = self.queue(after.route)
         changed = route.evolve_queue(queue, recorded)
         if changed is not queue:
-            self._count(changed)
+            self._count(queue, changed)
             self.caches.queues.put(after.route, changed)
         if after.ended and before is not None and not before.ended and not self.keep_inbound:
             self.changes.erased.append((after.position,))
@@ -337,10 +337,15 @@ class Unit:
             work = self.caches.work = Work(self.store.load_of_opening(self.opening_id))
         return work
 
-    def _count(self, after: Queue) -> None:
+    def _count(self, before: Queue, after: Queue) -> None:
         work = self._work()
+        counts = work.routes.get(after.route)
+        self._work_before.setdefault(after.route, counts)
+        if len(after.entries) > len(before.entries):  # what comes is this opening's, and waits
+            entries, waiting = counts or (0, 0)
+            work.put(after.route, (entries + 1, waiting + 1))
+            return
         mine = [entry for entry in after.entries if entry.opening_id == self.opening_id]
-        self._work_before.setdefault(after.route, work.routes.get(after.route))
         work.put(after.route, (len(mine), sum(entry.waiting for entry in mine)) if mine else None)
 
     # The end of a command.

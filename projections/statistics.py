@@ -50,17 +50,18 @@ class StatisticsRow(NamedTuple):
 
 
 def measure_of(recorded: Recorded) -> str:
+    """Return the word under which an event is counted."""
     event = recorded.event
     return event.outcome if isinstance(event, OperationSettled) else _MEASURES[type(event) if event else Event]
 
 
 def latency_of(recorded: Recorded) -> int:
     """Return how long this step took, in microseconds."""
-    match recorded.event:
-        case OperationClaimed(admitted_at=since) | ReplyDelivered(admitted_at=since):
-            return recorded.recorded_at - since
-        case OperationSettled(claimed_at=int(since)):
-            return recorded.recorded_at - since
+    event = recorded.event
+    if isinstance(event, OperationClaimed | ReplyDelivered):
+        return recorded.recorded_at - event.admitted_at
+    if isinstance(event, OperationSettled) and event.claimed_at is not None:
+        return recorded.recorded_at - event.claimed_at
     return 0
 
 
@@ -81,4 +82,12 @@ class Statistics(Projection[StatisticsRow]):
             assert header.scope_id is not None and header.connection is not None
             hour = recorded.recorded_at // HOUR * HOUR
             return StatisticsRow(hour, header.scope_id, header.connection, measure_of(recorded), 1, latency, latency)
-        return row._replace(events=row.events + 1, total_us=row.total_us + latency, longest_us=max(row.longest_us, latency))
+        return StatisticsRow(
+            row.hour,
+            row.scope_id,
+            row.connection,
+            row.measure,
+            row.events + 1,
+            row.total_us + latency,
+            max(row.longest_us, latency),
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from counterfoil.domain import admission
 from counterfoil.domain.admission import Admission, Admit, refused, superseded
@@ -15,8 +16,7 @@ from counterfoil.domain.operation import Operation
 from ..unit import Unit, header_of
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """The answer to the host, and what the runtime needs to schedule the operation."""
 
     admission: Admission
