@@ -185,7 +185,7 @@ def masked(text: str) -> str:
     text = re.sub(r"release [\w.]+", "release R", text)
     text = re.sub(r"file +\d+ ", "file N ", text)
     text = re.sub(r" *\b\d+(\.\d+)? (ms|s|m)\b", " AGE", text)
-    text = re.sub(r"at once\b", "AGE", text)
+    text = re.sub(r" *\bat once\b", " AGE", text)
     return re.sub(r"─{4,}", "────", text)
 
 
