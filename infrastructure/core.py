@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from counterfoil.domain.admission import Admission, AdmissionReason
-from counterfoil.domain.errors import ForkedError, InvalidValue
+from counterfoil.domain.errors import CounterfoilError, ForkedError, InvalidValue
 from counterfoil.domain.identity import Grant
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
@@ -20,6 +21,8 @@ from .commands.opening import EndOpening
 from .committer import Committer
 from .sqlite.engine import SQLiteEngine
 from .sqlite.store import MEMORY, SQLiteStore
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -110,7 +113,11 @@ class Core:
         return admission
 
     def close(self) -> None:
-        """Record the end of the opening, if it appended anything, and close everything. Closing again does nothing."""
+        """
+        Record the end of the opening, if it appended anything, and close everything. Closing again does nothing.
+
+        An end that cannot be recorded is only logged: others see it by the sign of life, as they see that of a process that died.
+        """
         if os.getpid() != self._pid:
             raise ForkedError("the journal was opened before a fork, by the parent of this process; it is the parent's to close")
         if self.engine.closed:
@@ -118,6 +125,8 @@ class Core:
         try:
             if self.engine.opening_id is not None:
                 self.committer.submit(EndOpening()).result()
+        except CounterfoilError as error:
+            log.warning("the end of an opening could not be recorded: %s", type(error).__name__)
         finally:
             self.committer.close()
             if self._readers is not None:

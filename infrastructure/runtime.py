@@ -201,6 +201,10 @@ class Runtime:
             worker = self._worker(admitted.route)
             worker.add(admitted.position, Job(operation_id, command.inbound, command.grant, admitted.alias))
             worker.start()
+        elif admitted.admission.reason == "capacity" and admitted.route is not None:
+            self._worker(
+                admitted.route
+            ).start()  # what ended openings left there runs before the new event, and makes room for it
 
     def _schedule_late(self, command: AdmitInbound, admitting: asyncio.Future[Admitted]) -> None:
         if not admitting.cancelled() and admitting.exception() is None:

@@ -21,6 +21,7 @@ class Admitted(NamedTuple):
 
     admission: Admission
     route: str | None = None
+    """The route that has work; also when there was no room on it because of what waits from openings that have ended."""
     position: int | None = None
     """Position of the admission of the operation that is to be run; None when nothing is."""
     alias: str = ""
@@ -63,7 +64,8 @@ class AdmitInbound:
         steps = admission.admit(command, unit.queue(route), unit.load(route), unit.context)
         if isinstance(steps, str):
             unit.drop()
-            return Admitted(refused(steps))
+            left = any(not unit.context.world.is_live(entry.opening_id) for entry in unit.queue(route).waiting)
+            return Admitted(refused(steps), route if left else None)
         header = Header(
             scope_id=key.scope_id, connection=inbound.connection, conversation=conversation, thread=thread, correlation=event
         )

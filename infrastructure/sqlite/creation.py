@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from counterfoil.domain.errors import FormatUnknown, JournalDamaged, JournalRefused, NotAJournal
+from counterfoil.domain.errors import FormatUnknown, JournalDamaged, JournalRefused, JournalUnavailable, NotAJournal
 from counterfoil.domain.framing import GENESIS, chain_digest, leaf_digest
 from counterfoil.projections.catalogue import BUILT_IN
 
@@ -119,6 +119,9 @@ def check_kind(connection: sqlite3.Connection, path: Path | None) -> None:
 
 def _check_application(connection: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if not new and application == 0 and tables == 0:
+        raise JournalUnavailable(f"{path or 'the journal'}: is empty, or just being made by another process; try again")
     if application != APPLICATION_ID and not (new and application == 0):
         raise NotAJournal(f"{path or 'the journal'}: is an SQLite database of another program, not a journal")
 

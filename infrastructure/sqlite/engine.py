@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from counterfoil.domain.errors import Closed, ForkedError, JournalUnavailable, ReadOnly
+from counterfoil.domain.errors import Closed, ForkedError, JournalRefused, JournalUnavailable, ReadOnly
 from counterfoil.domain.limits import Limits
 
 from ..caches import Caches
@@ -62,6 +62,9 @@ class SQLiteEngine:
         self._store = SQLiteStore(self._writer)
         self._caches = Caches(self._store)
         self._seen: tuple[Head, int] | None = None
+        self._newest = 0
+        """The highest position that this opening has seen."""
+        self._file = _inode(path)
         self._data_version = 0
         """What SQLite changes whenever somebody else has committed anything, be it rows without an event."""
         self.on_commit: list[Callable[[], None]] = []
@@ -134,6 +137,7 @@ class SQLiteEngine:
             raise JournalUnavailable(f"{self.name}: the commit failed, and nothing of it is there; make room and try again")
         unit.commit()
         self._seen = unit.head, self._data_version
+        self._newest = unit.head.position
         if unit.changes.events:
             self._checkpoints.count(len(unit.changes.events))
             for listener in tuple(self.on_commit):
@@ -153,6 +157,7 @@ class SQLiteEngine:
 
     def _begin_unit(self) -> Unit:
         head = self._store.head()
+        self._check_same(head)
         self._data_version = self._writer.execute("PRAGMA data_version").fetchone()[0]
         if self._seen != (head, self._data_version):
             self._caches.forget()
@@ -172,6 +177,12 @@ class SQLiteEngine:
             raise_epoch=self._beside.raise_epoch,
             keep_inbound=self._keep_inbound,
         )
+
+    def _check_same(self, head: Head) -> None:
+        """Refuse to go on in a journal that was exchanged while it was open: its positions and fences would come twice."""
+        if _inode(self.path) != self._file or head.position < self._newest:
+            raise JournalRefused(f"{self.name}: was removed or exchanged while it was open; close it, and open it again")
+        self._newest = head.position
 
     def _take_opening_id(self, least: int) -> None:
         """Take the first id that nobody has begun, with its sign of life; its event follows with the first that is appended."""
@@ -236,6 +247,16 @@ class SQLiteEngine:
             self._writer.close()
         self.liveness.end()
         self._beside.close()
+
+
+def _inode(path: Path | None) -> int | None:
+    """Return what tells the file at a path from another one; None when there is none."""
+    if path is None:
+        return None
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return None
 
 
 def run_one(unit: Unit, request: Request[Any]) -> None:

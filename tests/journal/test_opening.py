@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import counterfoil
 from counterfoil.domain.errors import (
     CounterfoilError,
     FormatUnknown,
@@ -260,3 +261,18 @@ def test_a_journal_in_a_folder_that_may_not_be_written_is_refused(shared: Path, 
     said = processes.run(AS_ANOTHER, shared).splitlines()
     assert all(line.startswith(f"refused: {shared}") for line in said), said
     assert "its folder may not be written" in said[0]
+
+
+@pytest.mark.contract("JRN-01", "LCK-03")
+def test_a_journal_that_is_exchanged_while_it_is_open_takes_nothing_more(tmp_path: Path) -> None:
+    path, other = tmp_path / "journal.sqlite", tmp_path / "other.sqlite"
+    grant = counterfoil.Grant(identity=counterfoil.Identity(tenant="acme", principal="ann", verified=True), aliases=["helper"])
+    inbound = counterfoil.Inbound(connection="tg", conversation="c", actor="ann", event_id="1", text="hello")
+    with counterfoil.open(other) as journal:
+        journal.admit(inbound, grant)
+    with counterfoil.open(path) as journal:
+        journal.admit(inbound, grant)
+        other.replace(path)
+
+        with pytest.raises(counterfoil.JournalRefused, match="exchanged while it was open"):
+            journal.admit(inbound, grant)
