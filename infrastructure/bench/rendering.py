@@ -56,7 +56,7 @@ def rows(report: Report) -> Iterator[tuple[str, ...]]:
             "" if found.ratio is None else _spread(found.ratio),
             _bound(line.must, unit, more=line.more_is_better),
             _bound(line.aim, unit, more=line.more_is_better),
-            "aim" if found.aim_reached else "yes" if found.reached else "no",
+            "" if found.reached is None else "aim" if found.aim_reached else "yes" if found.reached else "no",
         )
         if found.other is not None:
             yield (
@@ -81,8 +81,8 @@ def facts(report: Report) -> Iterator[str]:
         yield f"{name}: {', '.join(f'{key} {value}' for key, value in values.items()).replace('_', ' ')}"
 
 
-def _bound(value: float, unit: str, *, more: bool) -> str:
-    return f"{'≥' if more else '≤'} {_number(value, unit)}"
+def _bound(value: float | None, unit: str, *, more: bool) -> str:
+    return "" if value is None else f"{'≥' if more else '≤'} {_number(value, unit)}"
 
 
 def _spread(found: Summary) -> str:

@@ -24,8 +24,8 @@ class Result(NamedTuple):
     value: Summary
     other: Summary | None
     ratio: Summary | None
-    reached: bool
-    aim_reached: bool
+    reached: bool | None
+    aim_reached: bool | None
 
 
 def summary(values: Sequence[float]) -> Summary:

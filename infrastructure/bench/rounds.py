@@ -67,8 +67,10 @@ def _sample(cell: CellName, folder: Path, journal: Path, sizes: Sizes) -> Sample
             return admissions.concurrent(folder, callers=sizes.callers, count=sizes.admissions)
         case "application":
             return application.create_and_save(folder, threads=sizes.threads, count=sizes.saves)
-        case "raw group":
-            return raw.group_commit(folder, callers=sizes.callers, count=sizes.raw_rows)
+        case "raw event":
+            return raw.group_commit(folder, raw.EVENT, callers=sizes.callers, count=sizes.raw_rows)
+        case "raw bare":
+            return raw.group_commit(folder, raw.BARE, callers=sizes.callers, count=sizes.raw_rows)
         case "alone":
             return admissions.alone(folder, count=sizes.alone)
         case "raw alone":
