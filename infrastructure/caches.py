@@ -46,9 +46,24 @@ class Work:
     def __init__(self, routes: dict[str, tuple[int, int]]) -> None:
         self.routes = routes
         self.waiting = sum(waiting for _, waiting in routes.values())
+        self._before: dict[str, tuple[int, int] | None] = {}
 
     def put(self, route_id: str, counts: tuple[int, int] | None) -> None:
         """Set what a route has; None for a route without entries."""
+        self._before.setdefault(route_id, self.routes.get(route_id))
+        self._set(route_id, counts)
+
+    def keep(self) -> None:
+        """End a command: what it changed is part of the group."""
+        self._before.clear()
+
+    def drop(self) -> None:
+        """End a command: what it changed is forgotten."""
+        for route_id, counts in self._before.items():
+            self._set(route_id, counts)
+        self._before.clear()
+
+    def _set(self, route_id: str, counts: tuple[int, int] | None) -> None:
         self.waiting -= self.routes.pop(route_id, (0, 0))[1]
         if counts is not None:
             self.routes[route_id] = counts
@@ -59,6 +74,7 @@ class Caches:
     """States and rows by key. They are dropped whenever somebody else has written."""
 
     def __init__(self, store: Store) -> None:
+        self._load_of_opening = store.load_of_opening
         self._undo: Undo = []
         undo = self._undo
         self.operations: Layered[str, Operation] = Layered(lambda key: fold_operation(store.stream(key)), undo)
@@ -73,7 +89,7 @@ class Caches:
         self.commands: Layered[tuple[bytes, bytes], tuple[bytes, bytes, int]] = Layered(store.kept_command, undo)
         self.epochs: Layered[int, int] = Layered(lambda position: None, undo)
         """By position, the epoch that stands there."""
-        self.work: Work | None = None
+        self._work: Work | None = None
         self._all: tuple[Layered[Any, Any], ...] = (
             self.operations,
             self.queues,
@@ -86,13 +102,23 @@ class Caches:
             self.epochs,
         )
 
+    def work_of(self, opening_id: int) -> Work:
+        """Return how much work the own opening has."""
+        if self._work is None:
+            self._work = Work(self._load_of_opening(opening_id))
+        return self._work
+
     def keep(self) -> None:
         """End a command: what it changed is part of the group."""
         self._undo.clear()
+        if self._work is not None:
+            self._work.keep()
 
     def drop(self) -> None:
         """End a command: what it changed is forgotten."""
         undo_all(self._undo)
+        if self._work is not None:
+            self._work.drop()
 
     def commit(self) -> None:
         """End a group: what it changed is committed."""
@@ -104,7 +130,7 @@ class Caches:
         self._undo.clear()
         for layered in self._all:
             layered.rollback()
-        self.work = None
+        self._work = None
 
     def forget(self) -> None:
         """Drop everything: somebody else has written."""

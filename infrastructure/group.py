@@ -1,0 +1,42 @@
+"""What the commands of one group stand on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from counterfoil.domain.decision import Context
+from counterfoil.domain.limits import Limits
+from counterfoil.domain.lock import Clockwork
+
+from .caches import Caches, Store
+from .changes import Changes
+from .clock import Clock
+from .rows import Head
+
+
+class Group:
+    """What is stored, what is cached and what the group changes, at one time in one opening."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        caches: Caches,
+        head: Head,
+        opening_id: int,
+        clock: Clock,
+        limits: Limits,
+        is_live: Callable[[int], bool],
+        keep_inbound: bool,
+    ) -> None:
+        self.store = store
+        self.caches = caches
+        self.changes = Changes()
+        self.head = head
+        self.limits = limits
+        self.keep_inbound = keep_inbound
+        self.opening_id = opening_id
+        self.now = max(clock.now(), head.recorded_at + 1)
+        world = Clockwork(opening_id, clock.boot_id(), clock.boot(), is_live)
+        self.context = Context(self.now, world, lambda: os.urandom(32), limits)
