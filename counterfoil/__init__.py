@@ -6,7 +6,8 @@ module and is imported when it is first used, so that ``import counterfoil`` sta
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # as type checkers know it, without the import of typing
 
 # A public name stands in three places: here with its module, in __all__, and, for type checkers, in an import
 # under TYPE_CHECKING.

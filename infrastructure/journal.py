@@ -42,7 +42,9 @@ class Journal(Calls):
         self._open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -120,7 +122,9 @@ class Desk(Calls):
         self._reach.identity.require_active(core.now())
         return core
 
-    def unresolved(self, *, limit: int | None = None, after: str | None = None) -> reading.Page[reading.UnresolvedOperation]:
+    def unresolved(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> reading.Page[reading.UnresolvedOperation]:
         """
         List what still needs attention, oldest first, one page at a time.
 

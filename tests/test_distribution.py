@@ -97,24 +97,18 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_installed_wheel_is_imported(site: Path, tmp_path: Path) -> None:
     """The wheel alone serves ``import counterfoil`` and its layers."""
     program = "".join(
-        f"import {name}; print({name}.__file__)\n"
-        for name in ("counterfoil", *(f"counterfoil.{layer}" for layer in LAYERS))
+        f"import {name}; print({name}.__file__)\n" for name in ("counterfoil", *(f"counterfoil.{layer}" for layer in LAYERS))
     )
     printed = run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(site))
     package = site / "counterfoil"
 
-    assert [package, *(package / layer for layer in LAYERS)] == [
-        Path(file).parent for file in printed.splitlines()
-    ]
+    assert [package, *(package / layer for layer in LAYERS)] == [Path(file).parent for file in printed.splitlines()]
 
 
 def test_installed_wheel_opens_a_journal(site: Path, tmp_path: Path) -> None:
     """The SQL is found where the wheel was installed. Proves nothing before ``open`` is public."""
     program = (
-        "import counterfoil\n"
-        "if 'open' in counterfoil.__all__:\n"
-        "    with counterfoil.open('journal.sqlite'):\n"
-        "        pass\n"
+        "import counterfoil\nif 'open' in counterfoil.__all__:\n    with counterfoil.open('journal.sqlite'):\n        pass\n"
     )
     run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(site))
 

@@ -88,8 +88,7 @@ def opened_files(source: str) -> Iterator[tuple[int, str]]:
         if name in OPENING_NAMES:
             yield node.lineno, str(name).removeprefix("builtins.")
         elif isinstance(node.func, ast.Attribute) and (
-            node.func.attr in OPENING_METHODS
-            or (node.func.attr in ("open", "touch") and is_path(node.func.value, names))
+            node.func.attr in OPENING_METHODS or (node.func.attr in ("open", "touch") and is_path(node.func.value, names))
         ):
             yield node.lineno, ast.unparse(node.func)
 
@@ -102,9 +101,7 @@ def is_path(node: ast.expr, names: Names) -> bool:
         case ast.BinOp(op=ast.Div()):
             return True
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return any(
-                part in name.lower() for part in ("path", "file", "parent", "with_name", "with_suffix")
-            )
+            return any(part in name.lower() for part in ("path", "file", "parent", "with_name", "with_suffix"))
     return False
 
 

@@ -115,6 +115,7 @@ def test_a_process_that_is_frozen_in_a_commit_makes_the_others_unavailable(host:
                 message("frozen").run(unit)
                 say("frozen")
                 os.kill(os.getpid(), signal.SIGSTOP)
+                signal.pause()  # the signal may reach another thread first
         run(core, Freeze())
         """,
         host.path,
