@@ -209,9 +209,8 @@ class RouteWorker:
                 assert claimed.operation is not None
                 if job is not None and isinstance(prepared, Answer) and claimed.operation.position == expected:
                     await self._end_unclaimed(expected, job, prepared)
-                else:
-                    await self._look_at(claimed.operation, known)
-                return "again"
+                    return "again"
+                return await self._look_at(claimed.operation, known)
             case "empty":
                 for position in known:
                     self._drop(position)
@@ -263,7 +262,7 @@ class RouteWorker:
             return Answer("failed", "runtime_error", FAILURE_NOTICE)
         return agent  # type: ignore[no-any-return]
 
-    async def _look_at(self, head: Operation, known: set[int]) -> None:
+    async def _look_at(self, head: Operation, known: set[int]) -> Step:
         """Make the head of the route this process's next job: what others admitted is authorised anew from its stored text."""
         if head.position not in self.jobs:
             found = await self.runtime.look_up(head)
@@ -271,16 +270,16 @@ class RouteWorker:
                 self._drop(position)
             if found.inbound is None or not found.inbound.text:
                 await self._refuse(head, "rejected")
-                return
+                return "again"
             grant = await self.runtime.grant_for(found.inbound, "message")
-            if isinstance(grant, Admission):
-                await self._refuse(head, "authorization_failed" if grant.reason == "authorization_failed" else "rejected")
-                return
-            if grant.identity.scope != found.scope:
+            if isinstance(grant, Admission) and grant.reason == "authorization_failed":
+                return "retry"  # the host could not say: what was accepted waits until it can
+            if isinstance(grant, Admission) or grant.identity.scope != found.scope:
                 await self._refuse(head, "rejected")
-                return
+                return "again"
             self.add(head.position, Job(head.operation_id, found.inbound, grant, head.alias, adopted=True))
         self._next = head.position
+        return "again"
 
     async def _refuse(self, head: Operation, code: str) -> None:
         if await self.runtime.submit(SettleUnclaimed(head.operation_id, Answer("failed", code))) is not None:

@@ -245,19 +245,25 @@ async def test_a_repeat_runs_under_the_agent_that_it_was_admitted_for(hosts: Hos
 
 
 @pytest.mark.contract("RUN-08")
-async def test_authorize_that_raises_on_adopted_work_settles_it(hosts: Hosts) -> None:
-    """The code tells it from a refusal."""
+async def test_authorize_that_raises_on_adopted_work_is_asked_again(hosts: Hosts) -> None:
+    """A host that cannot say has refused nothing: what was accepted waits until it can."""
     await left_waiting(hosts, "m1")
     host = await hosts.open()
+    asked = 0
+    allow = host.on_authorize
 
-    async def authorize(*_: Any) -> Grant:
-        raise asyncio.CancelledError
+    async def authorize(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            raise asyncio.CancelledError
+        return allow(*arguments)
 
     host.on_authorize = authorize
     await host.resume()
     await host.drain()
 
-    assert ["authorization_failed"] == [event.code for event in await host.states("operation.settled")]
+    assert ["succeeded"] == [event.outcome for event in await host.states("operation.settled")]
 
 
 @pytest.mark.contract("RUN-08")
