@@ -130,6 +130,10 @@ class ReplyDeliveryUnknown(Event):
     reason: ClassWord
 
 
+TEXT_ERASED: Final = "text_erased"
+"""The reason with which an operator files that a reply has failed for good: there is no text left to send."""
+
+
 # State and fold.
 
 OPERATION_PREFIX: Final = "op-"
@@ -164,6 +168,8 @@ class Operation(NamedTuple):
     reply_kind: ReplyKind = "final"
     reply_position: int | None = None
     attempts: int = 0
+    reply_erased: bool = False
+    """Its reply cannot be sent any more: the text was erased, and an operator has filed that."""
 
     @property
     def ended(self) -> bool:
@@ -173,7 +179,7 @@ class Operation(NamedTuple):
     @property
     def resolved(self) -> bool:
         """Tell whether nothing is left for an operator to look at."""
-        return self.ended and self.reply in ("none", "delivered")
+        return self.ended and (self.reply in ("none", "delivered") or self.reply_erased)
 
 
 def admitted(recorded: Recorded) -> Operation:
@@ -227,7 +233,10 @@ def _not_delivered(reply: ReplyPhase) -> Evolve:
     """A mark of an attempt counts while it is the newest; one that was delivered stays so."""
 
     def evolve(state: Operation, recorded: Recorded, event: Any) -> Operation:
-        return state._replace(reply=reply) if event.attempt == state.attempts and state.reply != "delivered" else state
+        if event.attempt != state.attempts or state.reply == "delivered":
+            return state
+        erased = event.reason == TEXT_ERASED and recorded.header.actor_kind == "operator"
+        return state._replace(reply=reply, reply_erased=erased)
 
     return evolve
 

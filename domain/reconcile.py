@@ -10,7 +10,14 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from .decision import Actor, Context, Payload, Step, Steps
 from .lock import Deadline, Lease, LockRevoked, stands
-from .operation import Operation, OperationAbandoned, OperationExecutionUnknown, ReplyResendClaimed
+from .operation import (
+    TEXT_ERASED,
+    Operation,
+    OperationAbandoned,
+    OperationExecutionUnknown,
+    ReplyDeliveryFailed,
+    ReplyResendClaimed,
+)
 
 ReconcileStatus: TypeAlias = Literal["resolved", "not_found", "conflict", "denied", "unavailable"]
 ReconcileOutcome: TypeAlias = Literal[
@@ -64,8 +71,14 @@ def reconcile(
     deadline: Deadline | None,
     actor: Actor,
     context: Context,
+    *,
+    reply_kept: bool = True,
 ) -> tuple[Reconciliation, Steps] | Resend:
-    """Decide what to file for an operation; a reply that has to be sent again comes back as `Resend`, claimed by its steps."""
+    """
+    Decide what to file for an operation; a reply that has to be sent again comes back as `Resend`, claimed by its steps.
+
+    One whose text was erased, so that `reply_kept` is false, is filed as failed for good.
+    """
     if operation.version != command.expected_version:
         return _conflict(operation, "stale"), ()
     version = operation.version
@@ -78,8 +91,12 @@ def reconcile(
         return Reconciliation("resolved", "abandoned", version=version + 1), (step,)
     if operation.phase == "executing":
         return _file_execution(operation, command, lease_id, lease, deadline, actor, context)
-    if operation.reply in ("none", "delivered"):
+    if operation.resolved:
         return Reconciliation("resolved", "none", version=version), ()
+    if not reply_kept:
+        failed = ReplyDeliveryFailed(attempt=operation.attempts, reason=TEXT_ERASED)
+        step = Step(operation.operation_id, failed, actor.kind, actor.pseudonym, version)
+        return Reconciliation("resolved", "reply_failed", version=version + 1), (step,)
     if operation.reply != "delivery_failed" and not command.acknowledge_duplicate_risk:
         return _conflict(operation, "duplicate_risk"), ()
     payload = command.payload(context)

@@ -348,7 +348,7 @@ class Runtime:
         if operation.reply != "delivery_failed" and not acknowledged:
             return True
         if found.inbound is None or found.reply is None:
-            return False
+            return found.reply is None
         grant = await self.grant_for(found.inbound, "message")
         return isinstance(grant, Grant) and grant.identity.scope == found.scope
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from counterfoil.domain.event import Recorded
 from counterfoil.domain.operation import (
+    TEXT_ERASED,
     EntryPutBack,
     EntrySteppedOver,
     OperationAbandoned,
@@ -99,7 +100,9 @@ class Unresolved(Projection[UnresolvedRow]):
                 return row._replace(reply_state="pending", attempts=attempt)
             case ReplyDelivered():
                 return None
-            case ReplyDeliveryFailed(attempt=attempt) if attempt == row.attempts:
+            case ReplyDeliveryFailed(attempt=attempt, reason=reason) if attempt == row.attempts:
+                if reason == TEXT_ERASED and header.actor_kind == "operator":
+                    return None
                 return row._replace(reply_state="delivery_failed")
             case ReplyDeliveryUnknown(attempt=attempt) if attempt == row.attempts:
                 return row._replace(reply_state="delivery_unknown")

@@ -48,7 +48,14 @@ class ReconcileOperation:
         actor = Actor("operator", None if key is None else key.pseudonym("principal", None, self.reach.identity.principal))
         lease_id = route_lease(unit, operation.route)
         decided = reconcile.reconcile(
-            operation, self.command, lease_id, unit.lease(lease_id), unit.deadline(lease_id), actor, unit.context
+            operation,
+            self.command,
+            lease_id,
+            unit.lease(lease_id),
+            unit.deadline(lease_id),
+            actor,
+            unit.context,
+            reply_kept=operation.reply_position is None or unit.payload(operation.reply_position) is not None,
         )
         if isinstance(decided, Resend):
             if not self.may_send:

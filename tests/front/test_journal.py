@@ -260,3 +260,26 @@ def test_diagnostics_are_numbers_under_the_names_of_the_contract(journal: counte
     assert (2, 1, 1) == (counters["admitted"], counters["duplicates"], counters["unsupported"])
     assert {int} == {type(value) for value in counters.values()}
     assert 15 == len(counters)
+
+
+@pytest.mark.contract("RCN-06", "IDN-06")
+def test_a_reply_whose_text_was_erased_is_filed_as_failed_for_good(journal: counterfoil.Journal) -> None:
+    admission = admit(journal, "1")
+    operation = journal.core.read(lambda store: store.operation(str(admission.operation_id)))
+    assert operation is not None
+    submit = journal.core.committer.submit
+    claimed = submit(Claim(operation.route, operation.position)).result()
+    assert claimed.fence is not None
+    submit(Settle(operation.operation_id, claimed.fence, Answer("succeeded", reply="hi"))).result()
+    desk = journal.acting_as(person())
+    [row] = desk.unresolved().rows
+    with pytest.raises(counterfoil.NeedsRuntime):
+        desk.reconcile(row.operation_id, expected_version=row.version, acknowledge_duplicate_risk=True)
+    desk.erase("actor", "ann", connection="tg")
+
+    filed = desk.reconcile(row.operation_id, expected_version=row.version)
+
+    assert ("resolved", "reply_failed") == (filed.status, filed.outcome)
+    assert () == desk.unresolved().rows
+    assert "none" == desk.reconcile(row.operation_id, expected_version=row.version + 1).outcome
+    assert journal.verify().agrees
