@@ -54,7 +54,7 @@ class Scopes(Group):
         return known
 
     def is_known_subject(self, pseudonym: bytes) -> bool:
-        return any(row[0] == pseudonym for row in self.changes.subjects) or self.store.subject(pseudonym) is not None
+        return self.store.subject(pseudonym) is not None
 
     def forget_subject(self, key: ScopeKey, kind: SubjectKind, connection: str | None, value: str) -> None:
         """The pseudonym stands for nobody from now on."""

@@ -69,6 +69,7 @@ class Unit(States, Scopes):
         )
         self._opening = opening
         self._before = opening.started
+        self._committed = head.position
         self._kept = (head, opening.started)
         self._marks = self.changes.marks()
         self._raise_epoch = raise_epoch
@@ -99,12 +100,17 @@ class Unit(States, Scopes):
             step.originator_id, self._version(step.originator_id) + 1, event.TYPE, event.VERSION, header, encode(event), event
         )
         position = recorded.position
-        if step.payload is not None:
-            self.changes.payloads.append((position, step.payload.salt, step.payload.body))
-        if step.external_id is not None:
-            self.changes.external_ids.append((position, step.external_id))
+        if (step.payload is not None or step.external_id is not None) and not self._was_erased(shared.operation):
+            if step.payload is not None:
+                self.changes.payloads.append((position, step.payload.salt, step.payload.body))
+            if step.external_id is not None:
+                self.changes.external_ids.append((position, step.external_id))
         self._fold(recorded)
         return recorded
+
+    def _was_erased(self, operation: int | None) -> bool:
+        """Tell whether an operation's ids were erased while it ran: nothing that would bring them back is kept any more."""
+        return operation is not None and operation <= self._committed and self.store.external_id(operation) is None
 
     def write_event(
         self,

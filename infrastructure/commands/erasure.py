@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from counterfoil.domain.decision import Step
 from counterfoil.domain.erasure import ScopeKeyErased, SubjectErased
@@ -16,6 +17,8 @@ from ..unit import Unit
 @dataclass(frozen=True, slots=True)
 class EraseSubject:
     """Erase a person's id: its row, and the texts and platform ids of the operations that it belongs to."""
+
+    ALONE: ClassVar[bool] = True
 
     identity: Identity
     kind: SubjectKind
@@ -40,6 +43,8 @@ class EraseSubject:
 @dataclass(frozen=True, slots=True)
 class EraseScope:
     """Erase a scope's key and all that maps back from it; its history can then no longer be linked to anybody."""
+
+    ALONE: ClassVar[bool] = True
 
     identity: Identity
 

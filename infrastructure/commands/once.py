@@ -13,6 +13,7 @@ from counterfoil.domain.admission import DAY
 from counterfoil.domain.errors import CommandConflict, InvalidValue
 from counterfoil.domain.framing import Framed, frame
 from counterfoil.domain.identity import Scope
+from counterfoil.domain.ids import ScopeKey
 
 from ..committer import Command
 from ..unit import Unit
@@ -52,15 +53,18 @@ class Once(Generic[A]):
     load: Callable[[dict[str, Any]], A]
 
     def run(self, unit: Unit) -> A:
-        key = unit.scope(self.scope)
-        salted = sha256(key.key + self.fingerprint).digest()
-        kept = unit.kept_command(key.scope_id, self.command_id)
-        if kept is not None and unit.now - kept[2] < unit.limits.command_id_days * DAY:
-            if kept[0] != salted:
+        key = unit.known_scope(self.scope)
+        kept = None if key is None else unit.kept_command(key.scope_id, self.command_id)
+        if key is not None and kept is not None and unit.now - kept[2] < unit.limits.command_id_days * DAY:
+            if kept[0] != self._salted(key):
                 raise CommandConflict("the command id was used in this scope for another command; use a new id for a new command")
             return self.load(orjson.loads(kept[1]))
         answer = self.command.run(unit)
         values = self.dump(answer)
         if values is not None:
-            unit.keep_command(key.scope_id, self.command_id, salted, orjson.dumps(values))
+            key = unit.scope(self.scope)
+            unit.keep_command(key.scope_id, self.command_id, self._salted(key), orjson.dumps(values))
         return answer
+
+    def _salted(self, key: ScopeKey) -> bytes:
+        return sha256(key.key + self.fingerprint).digest()

@@ -68,7 +68,7 @@ class SQLiteEngine:
         self._data_version = 0
         """What SQLite changes whenever somebody else has committed anything, be it rows without an event."""
         self.on_commit: list[Callable[[], None]] = []
-        """Called on the writer thread after each commit that appended events; must neither block nor raise."""
+        """Called on the writer thread after each commit that appended events; must not block."""
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -100,11 +100,19 @@ class SQLiteEngine:
             raise JournalUnavailable(f"{self.name}: another process holds the journal; try again")
         try:
             with self._guard:
-                self._transaction(group)
+                for part in parts(group):
+                    self._transaction_of(part)
                 if self.path is not None:
                     self._checkpoints.run_if_due(self._writer)
         finally:
             self._beside.queue.release()
+
+    def _transaction_of(self, part: list[Request[Any]]) -> None:
+        try:
+            self._transaction(part)
+        except Exception as error:
+            for request in part:
+                request.result, request.error = None, error
 
     def _transaction(self, group: list[Request[Any]]) -> None:
         try:
@@ -114,7 +122,7 @@ class SQLiteEngine:
                 raise fault(error, self.name) from None
             log.error("a group of %d commands clashed and is taken one by one", len(group))
             for request in group:
-                self._transaction_alone(request)
+                self._transaction_of([request])
         except sqlite3.Error as error:
             raise fault(error, self.name) from None
 
@@ -128,9 +136,11 @@ class SQLiteEngine:
             self._store.write(unit)
             landed = self._commit(unit)
         except BaseException:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            self._undo(unit)
+            try:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+            finally:
+                self._undo(unit)
             raise
         if not landed:
             self._undo(unit)
@@ -138,22 +148,24 @@ class SQLiteEngine:
         unit.commit()
         self._seen = unit.head, self._data_version
         self._newest = unit.head.position
+        if is_alone(group[0]):
+            self._caches.forget()  # what it erased is no longer what the caches hold
+        self._checkpoints.count(max(1, len(unit.changes.events)))
         if unit.changes.events:
-            self._checkpoints.count(len(unit.changes.events))
-            for listener in tuple(self.on_commit):
+            self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
+        for listener in tuple(self.on_commit):
+            try:
                 listener()
+            except Exception as error:
+                log.error("a listener raised %s after a commit, which stands", type(error).__name__)
 
     def _undo(self, unit: Unit | None) -> None:
         if unit is not None:
             unit.rollback()
         self._caches.forget()
         self._seen = None
-
-    def _transaction_alone(self, request: Request[Any]) -> None:
-        try:
-            self._transaction([request])
-        except Exception as error:
-            request.result, request.error = None, error
 
     def _begin_unit(self) -> Unit:
         head = self._store.head()
@@ -212,7 +224,7 @@ class SQLiteEngine:
             log.warning("a commit failed: %s", getattr(error, "sqlite_errorname", type(error).__name__))
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            landed = not unit.changes.empty and self._store.head().digest == unit.head.digest
+            landed = bool(events) and self._store.head().digest == unit.head.digest
             if events and not landed:
                 self._beside.highest.write(events[0][0] - 1)
             return landed
@@ -247,6 +259,26 @@ class SQLiteEngine:
             self._writer.close()
         self.liveness.end()
         self._beside.close()
+
+
+def is_alone(request: Request[Any]) -> bool:
+    """Tell whether a command has a transaction to itself: what it erases must not reach what comes after it."""
+    return bool(getattr(request.command, "ALONE", False))
+
+
+def parts(group: list[Request[Any]]) -> Iterator[list[Request[Any]]]:
+    """Yield the transactions that a group is taken in, in order; nearly always one."""
+    part: list[Request[Any]] = []
+    for request in group:
+        if not is_alone(request):
+            part.append(request)
+            continue
+        if part:
+            yield part
+        yield [request]
+        part = []
+    if part:
+        yield part
 
 
 def _inode(path: Path | None) -> int | None:

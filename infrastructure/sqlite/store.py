@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from counterfoil.domain.admission import DAY
 from counterfoil.domain.decision import Payload
 from counterfoil.domain.event import REGISTRY, Event, Recorded
 from counterfoil.domain.identity import Scope
@@ -174,6 +175,7 @@ class SQLiteStore:
         kept = [(*key, *value) for key, value in unit.caches.commands.changed() if value is not None]
         if kept:
             connection.executemany(APPEND.insert_command, kept)
+            connection.execute(APPEND.forget_commands, (unit.now - unit.limits.command_id_days * DAY,))
         if changes.events:
             connection.execute(APPEND.move_head, (head.position, head.digest, head.recorded_at, head.epoch, head.opening_id))
             self.move_projections(head.position)

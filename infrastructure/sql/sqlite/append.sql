@@ -48,6 +48,10 @@ DELETE FROM cf_deadline WHERE lease_id = ?
 -- Keep the answer to a command that carried a command id.
 INSERT OR REPLACE INTO cf_command (scope_id, command_id, fingerprint, answer, recorded_at) VALUES (?, ?, ?, ?, ?)
 
+-- name: forget_commands
+-- Drop the answers to command ids that are too old to be given again.
+DELETE FROM cf_command WHERE recorded_at < ?
+
 -- name: count_repeat
 -- Count a repeat beyond the first.
 INSERT INTO cf_repeat (operation, count) VALUES (?, 1) ON CONFLICT (operation) DO UPDATE SET count = count + 1
@@ -65,28 +69,48 @@ INSERT OR IGNORE INTO cf_projection (name, version, position) VALUES (?, ?, 0)
 DELETE FROM cf_subject WHERE pseudonym = ?
 
 -- name: erase_payloads_of_subject
--- Erase the texts of the operations that a pseudonym belongs to, as conversation, thread or actor.
+-- Erase the texts of the operations that a pseudonym belongs to, as actor, conversation or thread.
 DELETE FROM cf_payload WHERE position IN (
-    SELECT event.position FROM cf_event AS event
-    JOIN cf_event AS admission ON admission.position = coalesce(event.operation, event.position)
-    WHERE admission.type = 'operation.admitted' AND ?1 IN (admission.actor, admission.conversation, admission.thread)
+    WITH admission AS (
+        SELECT position FROM cf_event WHERE actor = ?1 AND type = 'operation.admitted'
+        UNION SELECT position FROM cf_event WHERE conversation = ?1 AND type = 'operation.admitted'
+        UNION SELECT position FROM cf_event WHERE thread = ?1 AND type = 'operation.admitted'
+    )
+    SELECT position FROM admission
+    UNION ALL SELECT event.position FROM cf_event AS event JOIN admission ON event.operation = admission.position
 )
 
 -- name: erase_external_ids_of_subject
 -- Erase the platform's ids of the events and messages of those operations.
 DELETE FROM cf_external_id WHERE position IN (
-    SELECT event.position FROM cf_event AS event
-    JOIN cf_event AS admission ON admission.position = coalesce(event.operation, event.position)
-    WHERE admission.type = 'operation.admitted' AND ?1 IN (admission.actor, admission.conversation, admission.thread)
+    WITH admission AS (
+        SELECT position FROM cf_event WHERE actor = ?1 AND type = 'operation.admitted'
+        UNION SELECT position FROM cf_event WHERE conversation = ?1 AND type = 'operation.admitted'
+        UNION SELECT position FROM cf_event WHERE thread = ?1 AND type = 'operation.admitted'
+    )
+    SELECT position FROM admission
+    UNION ALL SELECT event.position FROM cf_event AS event JOIN admission ON event.operation = admission.position
 )
 
 -- name: erase_payloads_of_scope
 -- Erase the texts of a scope.
-DELETE FROM cf_payload WHERE position IN (SELECT position FROM cf_event WHERE scope_id = ?)
+DELETE FROM cf_payload WHERE position IN (
+    WITH admission AS (
+        SELECT position FROM cf_event WHERE scope_id = ?1 AND type = 'operation.admitted'
+    )
+    SELECT position FROM admission
+    UNION ALL SELECT event.position FROM cf_event AS event JOIN admission ON event.operation = admission.position
+)
 
 -- name: erase_external_ids_of_scope
 -- Erase the platform's ids of the events and messages of a scope.
-DELETE FROM cf_external_id WHERE position IN (SELECT position FROM cf_event WHERE scope_id = ?)
+DELETE FROM cf_external_id WHERE position IN (
+    WITH admission AS (
+        SELECT position FROM cf_event WHERE scope_id = ?1 AND type = 'operation.admitted'
+    )
+    SELECT position FROM admission
+    UNION ALL SELECT event.position FROM cf_event AS event JOIN admission ON event.operation = admission.position
+)
 
 -- name: erase_subjects_of_scope
 -- Erase whom the pseudonyms of a scope stand for.

@@ -34,6 +34,8 @@ CREATE UNIQUE INDEX cf_event_originator ON cf_event (originator_id, originator_v
 CREATE INDEX cf_event_operation ON cf_event (operation) WHERE operation IS NOT NULL;
 CREATE INDEX cf_event_conversation ON cf_event (conversation) WHERE conversation IS NOT NULL;
 CREATE INDEX cf_event_actor ON cf_event (actor) WHERE actor IS NOT NULL;
+CREATE INDEX cf_event_thread ON cf_event (thread) WHERE thread IS NOT NULL;
+CREATE INDEX cf_event_scope ON cf_event (scope_id) WHERE type = 'operation.admitted';
 CREATE TABLE cf_payload (position INTEGER PRIMARY KEY, salt BLOB NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE TABLE cf_external_id (position INTEGER PRIMARY KEY, external_id TEXT NOT NULL) STRICT;
 CREATE INDEX cf_external_id_value ON cf_external_id (external_id);
@@ -70,6 +72,7 @@ CREATE TABLE cf_command (
     recorded_at INTEGER NOT NULL,
     PRIMARY KEY (scope_id, command_id)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX cf_command_recorded_at ON cf_command (recorded_at);
 CREATE TABLE cf_repeat (operation INTEGER PRIMARY KEY, count INTEGER NOT NULL) STRICT;
 CREATE TABLE cf_projection (
     name TEXT NOT NULL,
