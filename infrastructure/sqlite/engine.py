@@ -146,8 +146,9 @@ class SQLiteEngine:
             self._undo(unit)
             raise JournalUnavailable(f"{self.name}: the commit failed, and nothing of it is there; make room and try again")
         unit.commit()
-        self._seen = unit.head, self._data_version
-        self._newest = unit.head.position
+        if unit.changes.events:
+            self._seen = unit.head, self._data_version
+            self._newest = unit.head.position
         if is_alone(group[0]):
             self._caches.forget()  # what it erased is no longer what the caches hold
         self._checkpoints.count(max(1, len(unit.changes.events)))
@@ -174,6 +175,7 @@ class SQLiteEngine:
         if self._seen != (head, self._data_version):
             self._caches.forget()
             catch_up(self._store, head.position)
+        self._seen = head, self._data_version
         if not self._opening.started and (self._opening.opening_id or 0) <= head.opening_id:
             self._take_opening_id(head.opening_id + 1)
         if not self._opening.started:

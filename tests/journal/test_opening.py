@@ -276,3 +276,19 @@ def test_a_journal_that_is_exchanged_while_it_is_open_takes_nothing_more(tmp_pat
 
         with pytest.raises(counterfoil.JournalRefused, match="exchanged while it was open"):
             journal.admit(inbound, grant)
+
+
+@pytest.mark.contract("JRN-01", "ADM-02", "ADM-07")
+def test_repeats_are_answered_where_a_process_was_killed_before_its_commit(host: Host) -> None:
+    """It had kept aside a position that nobody has seen; an opening that appends nothing does not take it for the head."""
+    first = host.open()
+    for _ in range(2):
+        host.admit(first, "e1")
+    position = host.position(first)
+    host.close()
+    Path(f"{host.path}-head").write_bytes(b"%020d\n" % (position + 4))
+    core = host.open()
+
+    assert [True] * 3 == [host.admit(core, "e1").admission.duplicate for _ in range(3)]
+    assert position + 5 < (host.admit(core, "e2").admission.position or 0)
+    assert verify_file(host.path).agrees
