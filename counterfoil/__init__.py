@@ -5,8 +5,6 @@ admitted, who claimed it, how it was settled and what was sent. Every public nam
 module and is imported when it is first used, so that ``import counterfoil`` stays cheap.
 """
 
-from importlib import import_module
-
 TYPE_CHECKING = False  # as type checkers know it, without the import of typing
 
 # A public name stands in three places: here with its module, in __all__, and, for type checkers, in an import
@@ -24,36 +22,48 @@ if TYPE_CHECKING:
         JournalDamaged,
         JournalRefused,
         JournalUnavailable,
-        LeaseLost,
         NeedsRuntime,
         NotAJournal,
         NotSent,
         ReadOnly,
         WrongThread,
     )
-    from counterfoil.domain.exchange import AgentAnswer, DeliveryFailed, Reply, Turn
-    from counterfoil.domain.identity import EVERY_TENANT, Grant, Identity
+    from counterfoil.domain.exchange import Action, AgentAnswer, DeliveryFailed, Reply, Turn
+    from counterfoil.domain.identity import EVERY_TENANT, Every, Grant, Identity
+    from counterfoil.domain.ids import SubjectKind
     from counterfoil.domain.inbound import Inbound
     from counterfoil.domain.limits import Limits
     from counterfoil.domain.reconcile import Reconciliation
+    from counterfoil.infrastructure.callbacks import Agent, Authorize, Deliver, ResolveAgent
+    from counterfoil.infrastructure.clock import Clock
     from counterfoil.infrastructure.journal import Desk, Journal, open
     from counterfoil.infrastructure.journal_async import AsyncDesk, AsyncJournal, open_async
-    from counterfoil.infrastructure.runtime import Runtime
-    from counterfoil.projections.story import Story
+    from counterfoil.infrastructure.pages import Page
+    from counterfoil.infrastructure.reading import Measured, Statistics, UnresolvedOperation
+    from counterfoil.infrastructure.runtime import Resumed, Runtime
+    from counterfoil.infrastructure.verification import Check, Progress, Verification
+    from counterfoil.projections.story import Story, StoryStep
     from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
 _MODULES: dict[str, str] = {
+    "Action": "counterfoil.domain.exchange",
     "Admission": "counterfoil.domain.admission",
+    "Agent": "counterfoil.infrastructure.callbacks",
     "AgentAnswer": "counterfoil.domain.exchange",
     "AsyncDesk": "counterfoil.infrastructure.journal_async",
     "AsyncJournal": "counterfoil.infrastructure.journal_async",
+    "Authorize": "counterfoil.infrastructure.callbacks",
+    "Check": "counterfoil.infrastructure.verification",
+    "Clock": "counterfoil.infrastructure.clock",
     "Closed": "counterfoil.domain.errors",
     "CommandConflict": "counterfoil.domain.errors",
     "CounterfoilError": "counterfoil.domain.errors",
+    "Deliver": "counterfoil.infrastructure.callbacks",
     "DeliveryFailed": "counterfoil.domain.exchange",
     "Denied": "counterfoil.domain.errors",
     "Desk": "counterfoil.infrastructure.journal",
     "EVERY_TENANT": "counterfoil.domain.identity",
+    "Every": "counterfoil.domain.identity",
     "ForkedError": "counterfoil.domain.errors",
     "FormatUnknown": "counterfoil.domain.errors",
     "Grant": "counterfoil.domain.identity",
@@ -64,36 +74,52 @@ _MODULES: dict[str, str] = {
     "JournalDamaged": "counterfoil.domain.errors",
     "JournalRefused": "counterfoil.domain.errors",
     "JournalUnavailable": "counterfoil.domain.errors",
-    "LeaseLost": "counterfoil.domain.errors",
     "Limits": "counterfoil.domain.limits",
+    "Measured": "counterfoil.infrastructure.reading",
     "NeedsRuntime": "counterfoil.domain.errors",
     "NotAJournal": "counterfoil.domain.errors",
     "NotSent": "counterfoil.domain.errors",
+    "Page": "counterfoil.infrastructure.pages",
+    "Progress": "counterfoil.infrastructure.verification",
     "ReadOnly": "counterfoil.domain.errors",
     "Reconciliation": "counterfoil.domain.reconcile",
     "Reply": "counterfoil.domain.exchange",
+    "ResolveAgent": "counterfoil.infrastructure.callbacks",
+    "Resumed": "counterfoil.infrastructure.runtime",
     "Runtime": "counterfoil.infrastructure.runtime",
+    "Statistics": "counterfoil.infrastructure.reading",
     "Story": "counterfoil.projections.story",
+    "StoryStep": "counterfoil.projections.story",
+    "SubjectKind": "counterfoil.domain.ids",
     "TimelineEntry": "counterfoil.projections.timeline",
     "TimelineFilter": "counterfoil.projections.timeline",
     "Turn": "counterfoil.domain.exchange",
+    "UnresolvedOperation": "counterfoil.infrastructure.reading",
+    "Verification": "counterfoil.infrastructure.verification",
     "WrongThread": "counterfoil.domain.errors",
     "open": "counterfoil.infrastructure.journal",
     "open_async": "counterfoil.infrastructure.journal_async",
 }
 
 __all__ = [
+    "Action",
     "Admission",
+    "Agent",
     "AgentAnswer",
     "AsyncDesk",
     "AsyncJournal",
+    "Authorize",
+    "Check",
+    "Clock",
     "Closed",
     "CommandConflict",
     "CounterfoilError",
+    "Deliver",
     "DeliveryFailed",
     "Denied",
     "Desk",
     "EVERY_TENANT",
+    "Every",
     "ForkedError",
     "FormatUnknown",
     "Grant",
@@ -104,19 +130,28 @@ __all__ = [
     "JournalDamaged",
     "JournalRefused",
     "JournalUnavailable",
-    "LeaseLost",
     "Limits",
+    "Measured",
     "NeedsRuntime",
     "NotAJournal",
     "NotSent",
+    "Page",
+    "Progress",
     "ReadOnly",
     "Reconciliation",
     "Reply",
+    "ResolveAgent",
+    "Resumed",
     "Runtime",
+    "Statistics",
     "Story",
+    "StoryStep",
+    "SubjectKind",
     "TimelineEntry",
     "TimelineFilter",
     "Turn",
+    "UnresolvedOperation",
+    "Verification",
     "WrongThread",
     "open",
     "open_async",
@@ -127,6 +162,8 @@ def __getattr__(name: str) -> object:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # here, so that the import of counterfoil loads nothing
+
     value: object = getattr(import_module(module), name)
     globals()[name] = value
     return value

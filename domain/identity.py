@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
@@ -10,7 +11,7 @@ from pydantic import AfterValidator, Field, StrictBool, field_validator
 
 from .errors import Denied
 from .ids import Id, OptionalId
-from .model import Model
+from .model import Model, kept_as
 
 OPERATE: Final = "journal:operate"
 """The permission to work across scopes."""
@@ -64,7 +65,7 @@ class Identity(Model):
     principal: Id
     account: OptionalId = None
     user: OptionalId = None
-    permissions: frozenset[str] = frozenset()
+    permissions: Annotated[Collection[str], kept_as(frozenset[str])] = frozenset()
     verified: StrictBool = False
     issued_at: Instant | None = None
     expires_at: Instant | None = None
@@ -133,7 +134,7 @@ class Grant(Model):
     """What a host's `authorize` answers for a message: who it comes from and which agents that person may reach."""
 
     identity: Identity
-    aliases: Annotated[tuple[Id, ...], Field(min_length=1)]
+    aliases: Annotated[Sequence[str], kept_as(tuple[Id, ...]), Field(min_length=1)]
     """Names of agents; the first is the default."""
     revision: Id = "1"
     """Changes when the host changes what it grants."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetPydanticSchema
 
 
 class Model(BaseModel):
@@ -18,3 +18,12 @@ class Model(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name in self.SHOWN:
             yield name, getattr(self, name)
+
+
+def kept_as(stored: Any) -> GetPydanticSchema:
+    """
+    Return what makes a field be checked and kept as `stored`, whatever wider type it is annotated with.
+
+    A type checker without the plugin of pydantic takes the annotation for what the constructor accepts: a host may write a list.
+    """
+    return GetPydanticSchema(lambda _annotated, schema_of: schema_of(stored))

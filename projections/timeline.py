@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
@@ -14,7 +14,7 @@ from counterfoil.domain.duration import in_words
 from counterfoil.domain.event import REGISTRY, ActorKind, Recorded
 from counterfoil.domain.identity import Instant, instant_us
 from counterfoil.domain.ids import OptionalId
-from counterfoil.domain.model import Model
+from counterfoil.domain.model import Model, kept_as
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,7 +78,7 @@ class TimelineFilter(Model):
     """All events on behalf of an operation, those of its locks and its binding included."""
     correlation: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")] | None = None
     """As entries show it: every occurrence of one platform event."""
-    types: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_known)] | None = None
+    types: Annotated[Sequence[str], kept_as(tuple[str, ...]), Field(min_length=1), AfterValidator(_known)] | None = None
     outcome: TimelineOutcome | None = None
     since: Instant | None = None
     """Recorded at this instant or later."""
