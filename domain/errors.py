@@ -13,7 +13,6 @@ What counterfoil raises.
     │   └── ForkedError                it was opened before a fork, in the parent
     ├── CommandConflict                a command id that was used for another command
     ├── Denied                         the identity may not do this
-    ├── LeaseLost                      the lease is no longer the current one
     ├── NeedsRuntime                   this would send, and a journal does not send
     ├── WrongThread                    a synchronous wait where an event loop runs
     └── NotSent                        raised by a host's `deliver`: nothing was sent
@@ -77,10 +76,6 @@ class Denied(CounterfoilError):
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class LeaseLost(CounterfoilError):
-    """The lease is no longer the current one: stop what it protected."""
 
 
 class NeedsRuntime(CounterfoilError):
