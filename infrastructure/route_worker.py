@@ -12,7 +12,7 @@ import inspect
 import logging
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from counterfoil.domain.admission import Admission
 from counterfoil.domain.errors import Closed, JournalUnavailable
@@ -24,15 +24,13 @@ from counterfoil.domain.turn import Answer, Delivery, cut
 
 from .callbacks import Agent, call, in_thread, is_async
 from .commands.turn import Claim, Claimed, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
-from .committer import Command
+from .owed import Owed
 from .remembering import reply_to, text_of
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 FAILURE_NOTICE: Final = "Sorry, this could not be answered."
 """What a person is told when a run failed: never what the failure said."""
@@ -129,8 +127,8 @@ class RouteWorker:
         """The operation that was claimed last under the lease."""
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
-        self.owed: Command[Any] | None = None
-        """What the journal has to be told, and could not be yet."""
+        self.owed: Owed[Settled | None] | None = None
+        """What the journal has to be told, and is not known to have taken yet."""
         self._next: int | None = None
         self._claimed: Claimed | None = None
 
@@ -165,10 +163,9 @@ class RouteWorker:
                 retry = min(retry * 2, LONGEST_RETRY) if step == "retry" else FIRST_RETRY
         finally:
             self.task = None
-            if self.jobs and not self.runtime.stopping:
-                self.start()
-            else:
-                self.runtime.forget(self)
+            self.runtime.forget(self)
+        if self.jobs and not self.runtime.stopping:  # never when it was cancelled: whoever did that wants it to end
+            self.start()
 
     async def _guarded_step(self) -> Step:
         try:
@@ -188,6 +185,8 @@ class RouteWorker:
 
     async def _step(self) -> Step:
         """Claim and run the next entry, or find out what is in its way."""
+        if (owed := self.owed) is not None:  # a step before has failed after its run; the route is not free until that is told
+            self._landed(owed, await owed.answer())
         expected = None
         if self._next in self.jobs:
             expected = self._next
@@ -290,8 +289,8 @@ class RouteWorker:
         self._drop(position)
         if operation is not None:
             self.runtime.count_outcome(answer.outcome)
-            if answer.reply and (await self._deliver(operation, job, answer.reply)).released:
-                self.fence = None
+            if answer.reply:
+                await self._deliver(operation, job, answer.reply)
 
     async def cancel_waiting(self) -> None:
         """End, durably, what came to this process and waits. What it found waiting is left to the next."""
@@ -301,9 +300,8 @@ class RouteWorker:
 
     async def let_go(self) -> None:
         """Tell the journal what it could not be told before, and give the lease back; what fails is kept for the next time."""
-        if self.owed is not None:
-            await self.runtime.submit(self.owed)
-            self.owed = None
+        if (owed := self.owed) is not None:
+            self._landed(owed, await owed.answer())
         if self.fence is not None:
             await self.runtime.submit(Release(self.route, self.fence, self.last_run, force=True))
             self.fence = None
@@ -329,16 +327,10 @@ class RouteWorker:
             return "again"
         settled = await self._insist(Settle(operation.operation_id, fence, answer))
         if settled.found == "late":
-            if self.fence == fence:
-                self.lose_lease()
             return "again"
-        self.runtime.count_outcome(answer.outcome)
         if answer.reply:
             settled = await self._deliver(settled.operation, job, answer.reply)
-        if settled.released:
-            self.fence = None
-            return "idle" if not self.jobs else "again"
-        return "again"
+        return "idle" if settled.released and not self.jobs else "again"
 
     async def _answer(self, operation: Operation, fence: int, agent: Agent, turn: Turn) -> Answer | None:
         """Run the agent and return how the run ended; None when it did not, and nobody can tell."""
@@ -355,7 +347,8 @@ class RouteWorker:
             self.run = None
             if not run.task.done():
                 self.runtime.refuse_late(run, operation.operation_id, fence)
-        await self._insist(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
+        given_up = self._owe(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
+        self._landed(given_up, await self.runtime.insist(given_up))
         return None
 
     async def _deliver(self, operation: Operation, job: Job, text: str) -> Settled:
@@ -369,17 +362,39 @@ class RouteWorker:
             else:
                 delivery = await runtime.send(reply_to(operation, job.inbound, text_of(body)))
         except asyncio.CancelledError:
-            with suppress(Closed, JournalUnavailable):
-                await asyncio.shield(
-                    runtime.submit(Mark(operation.operation_id, 1, Delivery("delivery_unknown", "stop_deadline")))
-                )
+            with suppress(Closed):
+                self._owe(Mark(operation.operation_id, 1, Delivery("delivery_unknown", "stop_deadline")))
             raise
-        marked: Settled = await self._insist(Mark(operation.operation_id, 1, delivery, self.fence))
-        return marked
+        return await self._insist(Mark(operation.operation_id, 1, delivery, self.fence))
 
-    async def _insist(self, command: Command[T]) -> T:
-        """Run a command that must not be lost; the end of this task leaves it to the next call of `stop`."""
-        self.owed = command
-        answer = await self.runtime.insist(command)
+    # What must not be lost.
+
+    def _owe(self, command: Settle | GiveUp | Mark) -> Owed[Settled | None]:
+        """Submit a command that must not be lost; the end of this task leaves it, under way or not, to the next `stop`."""
+        self.owed = owed = Owed[Settled | None](self.runtime.journal.core.committer, command)
+        owed.submit()
+        return owed
+
+    async def _insist(self, command: Settle | Mark) -> Settled:
+        """Submit a command until the journal has it."""
+        owed = self._owe(command)
+        settled = await self.runtime.insist(owed)
+        self._landed(owed, settled)
+        assert settled is not None
+        return settled
+
+    def _landed(self, owed: Owed[Settled | None], settled: Settled | None) -> None:
+        """The journal has what it was owed: count it, once, and see what has become of the lease."""
+        if self.owed is not owed:
+            return
         self.owed = None
-        return answer
+        command = owed.command
+        if settled is None:
+            return
+        if isinstance(command, Settle) and settled.found == "settled":
+            self.runtime.count_outcome(command.answer.outcome)
+        if isinstance(command, Settle | Mark) and command.fence is not None and command.fence == self.fence:
+            if settled.found == "late":
+                self.lose_lease()
+            elif settled.released:
+                self.fence = None

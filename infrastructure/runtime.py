@@ -37,6 +37,7 @@ from .commands.reconcile import ResendClaimed
 from .commands.turn import Claimed, Mark, Settle
 from .committer import Command
 from .journal_async import AsyncJournal
+from .owed import Owed
 from .reconciling import reconcile_command
 from .remembering import remember, waiting_routes
 from .route_worker import FIRST_RETRY, LONGEST_RETRY, Job, RouteWorker, Run
@@ -357,9 +358,8 @@ class Runtime:
             delivery = Delivery("delivery_failed", "text_erased")
         else:
             delivery = await self.send(found.reply)
-        marked = await self.insist(
-            Mark(claimed.operation.operation_id, claimed.attempt, delivery), self.limits.duration("busy_wait") / 1_000_000
-        )
+        owed = Owed(self.journal.core.committer, Mark(claimed.operation.operation_id, claimed.attempt, delivery))
+        marked = await self.insist(owed, self.limits.duration("busy_wait") / 1_000_000)
         return Reconciliation("resolved", _RESENT[delivery.outcome], version=marked.operation.version)
 
     # What workers use.
@@ -368,13 +368,13 @@ class Runtime:
         """Run a command in the journal."""
         return await self.journal.core.committer.submit_async(command)
 
-    async def insist(self, command: Command[T], patience_s: float = inf) -> T:
-        """Run a command that must not be lost: while the store cannot take it, try again."""
+    async def insist(self, owed: Owed[T], patience_s: float = inf) -> T:
+        """Wait until the journal has what must not be lost: while the store cannot take it, try again."""
         end = asyncio.get_running_loop().time() + patience_s
         retry = FIRST_RETRY
         while True:
             try:
-                return await self.submit(command)
+                return await owed.answer()
             except JournalUnavailable:
                 self.counters["storage_failures"] += 1
                 if asyncio.get_running_loop().time() + retry > end:
@@ -403,12 +403,12 @@ class Runtime:
     def refuse_late(self, run: Run, operation_id: str, fence: int) -> None:
         """A run did not end when it was told to: when it does, its result is refused, and the refusal recorded."""
 
-        async def wait() -> None:
-            await asyncio.wait({run.task})
+        def ended(_: asyncio.Task[Any]) -> None:
             with suppress(CounterfoilError):
-                await self.submit(Settle(operation_id, fence, run.answer()))
+                Owed(self.journal.core.committer, Settle(operation_id, fence, run.answer())).submit()
 
-        self._keep(asyncio.create_task(wait(), name="counterfoil-late"))
+        self._keep(run.task)
+        run.task.add_done_callback(ended)
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         """Hold on to a task that goes on after its time; what it raises in the end is nobody's news."""

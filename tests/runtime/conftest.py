@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -257,6 +258,25 @@ class Host:
             yield failed
         finally:
             committer._run_group = run_group
+
+    def hold(self, command: type) -> tuple[asyncio.Event, threading.Event]:
+        """Let the writer wait with such a command in hand: the first event tells that it has one, the second lets it go on."""
+        committer, loop = self.core.committer, asyncio.get_running_loop()
+        run_group, taken, go = committer._run_group, asyncio.Event(), threading.Event()
+
+        def wait(group: list[Request[Any]]) -> None:
+            if any(isinstance(request.command, command) for request in group):
+                loop.call_soon_threadsafe(taken.set)
+                assert go.wait(PATIENCE)
+            run_group(group)
+
+        committer._run_group = wait
+        return taken, go
+
+
+def route_tasks() -> set[asyncio.Task[Any]]:
+    """The tasks at work on routes."""
+    return {task for task in asyncio.all_tasks() if task.get_name() == "counterfoil-route"}
 
 
 class Hosts:

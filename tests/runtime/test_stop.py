@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from counterfoil.domain.exchange import Turn
-from counterfoil.infrastructure.commands.turn import GiveUp, SettleUnclaimed
+from counterfoil.infrastructure.commands.turn import GiveUp, Mark, Settle, SettleUnclaimed
+from tests.runtime.conftest import route_tasks
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Host, Hosts
@@ -286,3 +287,59 @@ async def test_leaving_the_context_keeps_what_waits(hosts: Hosts) -> None:
         waiting = await host.accept("m2")
 
     assert ["accepted"] == await phases(host, waiting)
+
+
+@pytest.mark.contract("RUN-13", "RUN-05")
+@pytest.mark.parametrize("command", [Settle, Mark])
+async def test_what_the_writer_has_in_hand_at_the_deadline_is_not_told_twice(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, command: type
+) -> None:
+    """It lands after all, is counted, and is neither refused as late nor marked again."""
+    monkeypatch.setattr("counterfoil.infrastructure.runtime.GRACE_SECONDS", 0.0)
+    host = await hosts.open(stop_deadline="1ms")
+    taken, go = host.hold(command)
+    operation_id = await host.accept("m1")
+    await taken.wait()
+    stopping = asyncio.create_task(host.runtime.stop())
+    await asyncio.wait(route_tasks())
+    go.set()
+    await stopping
+    types = await host.types(operation_id)
+
+    assert ["operation.settled", "reply.staged", "reply.delivered"][: 2 if command is Settle else 3] == types[2:]
+    assert 1 == host.journal.diagnostics()["completed"]
+    assert 0 == await host.count("cf_deadline")
+
+
+@pytest.mark.contract("RUN-13")
+async def test_a_result_that_the_store_did_not_take_is_counted_when_it_does(hosts: Hosts) -> None:
+    """By the next stop, once."""
+    host = await hosts.open(stop_deadline="1ms")
+    with host.failing(Settle) as failed:
+        operation_id = await host.accept("m1")
+        await failed.wait()
+        await host.runtime.stop()
+        assert 0 == host.journal.diagnostics()["completed"]
+    await asyncio.gather(host.runtime.stop(), host.runtime.stop())
+
+    assert ["succeeded"] == await phases(host, operation_id)
+    assert "operation.late_refused" not in await host.types()
+    assert 1 == host.journal.diagnostics()["completed"]
+
+
+@pytest.mark.contract("RUN-13")
+async def test_a_route_whose_task_is_cancelled_does_not_begin_anew(hosts: Hosts) -> None:
+    """As at the end of an event loop that nobody stopped the runtime in: what waits is left."""
+    host = await hosts.open()
+    held = host.held()
+    await host.accept("m1")
+    await held.started.wait()
+    waiting = await host.accept("m2")
+    tasks = route_tasks()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    assert set() == route_tasks()
+    assert ["accepted"] == await phases(host, waiting)
+    held.go.set()
