@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -438,16 +438,16 @@ class Runtime:
             if not held:
                 return
             asked = core.clock.boot()
+            standing: frozenset[str] = frozenset()
             try:
                 standing = await self.submit(Renew())
                 renewed = asked
-            except Closed:
-                return
             except JournalUnavailable:
                 self.counters["storage_failures"] += 1
                 if core.clock.boot() - renewed < ttl * 1_000:
                     continue
-                standing = frozenset()
+            except Exception as error:  # nothing will renew them: no run may go on as if it held its route
+                log.error("the leases are lost: their renewal failed with %s", type(error).__name__)
             for worker, fence in held:
                 if worker.fence == fence and worker.lease_id not in standing:
                     worker.lose_lease()
@@ -477,11 +477,13 @@ class Runtime:
         Refuse new work, cancel what waits, abort what runs, wait at most `stop_deadline`, and give the leases back.
 
         With `keep_queued` what waits stays accepted, and the next `resume` runs it. A run that does not end in time is recorded
-        as `execution_unknown`. Calling it again retries what failed.
+        as `execution_unknown`. Calling it again retries what failed: a store that is away is no error here; the first error of
+        another kind is raised when all has been tried.
         """
         self.stopping = True
         self.made_room()
         workers = list(self._workers.values())
+        errors: list[BaseException] = []
         for worker in workers:
             if worker.run is not None:
                 worker.run.abort("cancelled_at_shutdown")
@@ -489,7 +491,7 @@ class Runtime:
             for worker in workers:
                 worker.leave()
         else:
-            await asyncio.gather(*(self._tried(worker.cancel_waiting()) for worker in workers))
+            errors += await self._tried(worker.cancel_waiting() for worker in workers)
         tasks = {worker.task for worker in workers if worker.task is not None}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self.limits.duration("stop_deadline") / 1_000_000 + GRACE_SECONDS)
@@ -499,15 +501,18 @@ class Runtime:
         if self._renewer is not None:
             self._renewer.cancel()
             await asyncio.gather(self._renewer, return_exceptions=True)
-        await asyncio.gather(*(self._tried(worker.let_go()) for worker in workers))
+        errors += await self._tried(worker.let_go() for worker in workers)
         for worker in workers:
             self.forget(worker)
+        if errors:
+            raise errors[0]
 
-    async def _tried(self, step: Coroutine[Any, Any, None]) -> None:
-        """Take a step of the end; one that fails is taken again by the next call of `stop`."""
-        try:
-            await step
-        except JournalUnavailable:
-            self.counters["storage_failures"] += 1
-        except Closed:
-            return
+    async def _tried(self, steps: Iterable[Coroutine[Any, Any, None]]) -> list[BaseException]:
+        """
+        Take steps of the end, all of them to their end, and return what is wrong with the journal or with us.
+
+        One that fails is taken again by the next call of `stop`.
+        """
+        errors = [error for error in await asyncio.gather(*steps, return_exceptions=True) if error is not None]
+        self.counters["storage_failures"] += sum(isinstance(error, JournalUnavailable) for error in errors)
+        return [error for error in errors if not isinstance(error, JournalUnavailable | Closed)]

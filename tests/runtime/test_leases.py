@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from counterfoil.domain.errors import Closed, JournalDamaged, JournalRefused
 from counterfoil.domain.exchange import Turn
 from counterfoil.infrastructure.commands.leases import Renew
 from counterfoil.infrastructure.commands.turn import Mark, Release
@@ -39,6 +40,28 @@ async def test_a_lease_that_ran_out_aborts_the_run_and_its_result_is_refused(hos
     assert ["m2"] == [reply.in_reply_to for reply in host.sent]
     row = (await host.unresolved())[operation_id]
     assert "executing" == row.state
+
+
+@pytest.mark.contract("RUN-06", "LCK-05")
+@pytest.mark.parametrize("error", [JournalRefused, JournalDamaged, Closed, ValueError])
+async def test_a_renewal_that_cannot_succeed_loses_the_leases(
+    hosts: Hosts, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    """Nothing runs on as if it held its route, and what happened is said by its type."""
+    host = await hosts.open(lease_ttl="1s")
+    held = host.held()
+    await host.accept("m1")
+    await held.started.wait()
+    with host.failing(Renew, error=lambda: error("a secret")):
+        async with asyncio.timeout(20):
+            await held.aborted.wait()
+    await host.drain()
+
+    assert 1 == host.journal.diagnostics()["lease_losses"]
+    assert f"the leases are lost: their renewal failed with {error.__name__}" in caplog.text
+    assert "a secret" not in caplog.text
+    host.on_turn = host._echo
+    await host.answer("m2", "c2")
 
 
 @pytest.mark.contract("RUN-05", "LCK-05")

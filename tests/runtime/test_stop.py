@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from counterfoil.domain.errors import JournalRefused
 from counterfoil.domain.exchange import Turn
-from counterfoil.infrastructure.commands.turn import GiveUp, Mark, Settle, SettleUnclaimed
+from counterfoil.infrastructure.commands.turn import GiveUp, Mark, Release, Settle, SettleUnclaimed
 from tests.runtime.conftest import route_tasks
 
 if TYPE_CHECKING:
@@ -343,3 +344,23 @@ async def test_a_route_whose_task_is_cancelled_does_not_begin_anew(hosts: Hosts)
     assert set() == route_tasks()
     assert ["accepted"] == await phases(host, waiting)
     held.go.set()
+
+
+@pytest.mark.contract("RUN-13")
+@pytest.mark.parametrize("keep_queued", [False, True])
+async def test_a_stop_that_meets_an_error_does_the_rest_and_then_raises_it(hosts: Hosts, keep_queued: bool) -> None:
+    """The first of all; the next stop does what is left."""
+    host = await hosts.open()
+    held = host.held()
+    running = [await host.accept("m1", "c1"), await host.accept("m2", "c2")]
+    await held.started.wait()
+    waiting = [await host.accept("m3", "c1"), await host.accept("m4", "c2")]
+    errors = iter([JournalRefused("one"), *(JournalRefused("another") for _ in range(9))])
+    with host.failing(SettleUnclaimed, Release, error=lambda: next(errors)), pytest.raises(JournalRefused, match="one"):
+        await host.runtime.stop(keep_queued=keep_queued)
+    assert ["cancelled", "cancelled", "accepted", "accepted"] == await phases(host, *running, *waiting)
+    assert {"counterfoil-renewal", "counterfoil-route"}.isdisjoint(task.get_name() for task in asyncio.all_tasks())
+    await host.runtime.stop(keep_queued=keep_queued)
+
+    assert ["accepted" if keep_queued else "cancelled"] * 2 == await phases(host, *waiting)
+    assert 0 == await host.count("cf_deadline")
