@@ -91,9 +91,9 @@ def superseded(existing: Operation, context: Context) -> bool:
 
 
 def stale(entry: Entry, context: Context) -> bool:
-    """Tell whether a waiting entry is too old to be run unasked: its opening has ended and it has waited for `max_wait`."""
+    """Tell whether a waiting entry is too old to be run unasked: its opening has ended and it is older than `max_wait`."""
     world = context.world
-    if entry.opening_id == world.opening_id or context.now - entry.entered_at < context.limits.duration("max_wait"):
+    if entry.opening_id == world.opening_id or context.now - entry.entered_at <= context.limits.duration("max_wait"):
         return False
     return not world.is_live(entry.opening_id)
 

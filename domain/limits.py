@@ -49,7 +49,7 @@ class Limits:
     max_input_bytes: int = 32_768
     """UTF-8 bytes of an inbound text."""
     max_response_bytes: int = 65_536
-    """UTF-8 bytes of a reply; a longer one is cut on a code-point boundary and marked."""
+    """UTF-8 bytes of a reply; a longer one is cut on a code-point boundary and marked, below 13 with a shorter marker."""
     max_pending_per_binding: int = 8
     """Waiting entries of one route, whoever admitted them."""
     max_pending_per_process: int = 100
@@ -75,7 +75,7 @@ class Limits:
     busy_wait: timedelta | str = "5s"
     """How long a command waits for the store before it is `unavailable`."""
     max_wait: timedelta | str = "15m"
-    """Age from which a waiting entry of an ended opening is stepped over."""
+    """Age beyond which a waiting entry of an ended opening is stepped over."""
     max_turn: timedelta | str = "1h"
     """How long a turn may run, counted from its claim."""
 

@@ -36,20 +36,28 @@ from .route import Binding, BindingAdvanced, BindingOpened, Entry, Queue
 
 TRUNCATED: Final = "\n[truncated]"
 """What a reply that was cut ends in; it counts towards the limit."""
+MARKERS: Final = (TRUNCATED, "…", "~")
+"""What it ends in where the limit is small: the first of these that leaves room for a character of the text."""
 
 
 def cut(text: str, most: int) -> tuple[bytes, bool]:
-    """Return a reply's bytes within `most`, cut on a code-point boundary, and whether it was cut."""
+    """
+    Return a reply's bytes within `most`, cut on a code-point boundary, and whether it was cut.
+
+    What was cut ends in a marker, so it is never empty, however small the limit: where none leaves room for a character, the
+    longest marker that fits stands alone.
+    """
     body = text.encode("utf-8", "surrogatepass")
     if len(body) <= most:
         return body, False
-    marker = TRUNCATED.encode()
-    if most < len(marker):
-        marker = b""
-    end = most - len(marker)
-    while end and body[end] & 0xC0 == 0x80:
-        end -= 1
-    return body[:end] + marker, True
+    markers = [marker for each in MARKERS if len(marker := each.encode()) <= most]
+    for marker in markers:
+        end = most - len(marker)
+        while end and body[end] & 0xC0 == 0x80:
+            end -= 1
+        if end:
+            return body[:end] + marker, True
+    return markers[0], True
 
 
 # Claim.

@@ -96,7 +96,7 @@ def test_entries_of_the_route_count_whoever_admitted_them(given: Given, names: N
 @pytest.mark.contract("RUN-08")
 def test_stale_entries_count_for_no_limit(given: Given, names: Names) -> None:
     """They wait for a repeat, and take nobody's place meanwhile."""
-    scene = given().within(max_pending_per_binding=2).admitted("a", "b", opening=2).later(15 * names.minute)
+    scene = given().within(max_pending_per_binding=2).admitted("a", "b", opening=2).later(15 * names.minute + 1)
 
     assert not isinstance(admit(command(names), scene.queue, IDLE, scene.context), str)
 
@@ -104,9 +104,9 @@ def test_stale_entries_count_for_no_limit(given: Given, names: Names) -> None:
 @pytest.mark.contract("RUN-08", "JRN-06")
 @pytest.mark.parametrize(
     ("alive", "waited", "expected"),
-    [(False, 0, True), (False, -1, False), (False, 60_000_000, True), (True, 0, False), (True, 60_000_000, False)],
+    [(False, 1, True), (False, 0, False), (False, 60_000_000, True), (True, 1, False), (True, 60_000_000, False)],
 )
-def test_an_entry_is_stale_at_max_wait_if_its_opening_has_ended(
+def test_an_entry_is_stale_beyond_max_wait_if_its_opening_has_ended(
     given: Given, names: Names, alive: bool, waited: int, expected: bool
 ) -> None:
     """To the microsecond, by the journal's clock; a live opening's entry never is."""

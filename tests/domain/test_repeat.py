@@ -66,7 +66,7 @@ def test_a_repeat_runs_only_what_waits_without_a_live_process(
     scene = given().alive(*([2] if live else [])).admitted("a", opening=2)
     match history:
         case "waits_long":
-            scene.later(15 * names.minute)
+            scene.later(15 * names.minute + 1)
         case "stepped_over" | "abandoned":
             getattr(scene, history)("a")
         case "executing":

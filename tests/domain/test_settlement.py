@@ -13,7 +13,7 @@ from counterfoil.domain.decision import Steps
 from counterfoil.domain.lock import fence_text
 from counterfoil.domain.operation import OperationLateRefused, OperationSettled, Outcome, ReplyKind, ReplyStaged
 from counterfoil.domain.route import BindingAdvanced
-from counterfoil.domain.turn import TRUNCATED, Answer, cut, settle
+from counterfoil.domain.turn import MARKERS, TRUNCATED, Answer, cut, settle
 
 if TYPE_CHECKING:
     from tests.domain.conftest import Given, Names, Scene
@@ -201,7 +201,7 @@ def test_a_reply_over_the_limit_is_cut_and_the_cut_is_recorded(given: Given, nam
 @example("x" * 20, MARKER)
 @example("x" * 20, MARKER - 1)
 def test_a_cut_never_splits_a_code_point_and_never_exceeds_the_limit(text: str, most: int) -> None:
-    """What fits is left alone; what does not keeps the longest beginning that leaves room for the marker."""
+    """What fits is left alone; what does not keeps the longest beginning that leaves room for a marker, and has one always."""
     whole = text.encode("utf-8", "surrogatepass")
     body, was_cut = cut(text, most)
     kept = body.decode("utf-8", "surrogatepass")
@@ -211,9 +211,28 @@ def test_a_cut_never_splits_a_code_point_and_never_exceeds_the_limit(text: str, 
     if not was_cut:
         assert whole == body
         return
-    marked = most >= MARKER
-    assert kept.endswith(TRUNCATED) is marked or not marked
-    beginning = kept.removesuffix(TRUNCATED) if marked else kept
+    marker = next(each for each in MARKERS if kept.endswith(each))
+    beginning = kept.removesuffix(marker)
     assert text.startswith(beginning)
     after = text[len(beginning)].encode("utf-8", "surrogatepass")
     assert len(body) + len(after) > most
+
+
+@pytest.mark.contract("RPL-04")
+@pytest.mark.parametrize(
+    ("text", "most", "sent"),
+    [
+        ("x" * 20, 13, "x\n[truncated]"),
+        ("x" * 20, 12, "x" * 9 + "…"),
+        ("é" * 20, 13, "é" * 5 + "…"),
+        ("x" * 20, 4, "x…"),
+        ("x" * 20, 3, "xx~"),
+        ("x" * 20, 2, "x~"),
+        ("x" * 20, 1, "~"),
+        ("😀", 3, "…"),
+        ("😀", 2, "~"),
+    ],
+)
+def test_a_small_limit_has_a_shorter_marker(text: str, most: int, sent: str) -> None:
+    """And at the smallest nothing else is sent, for an empty reply would say nothing was cut."""
+    assert (sent.encode(), True) == cut(text, most)
