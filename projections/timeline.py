@@ -146,6 +146,8 @@ class TimelineEntry:
     """The event's own state without commitments; instants and durations are integer microseconds."""
     text: str | None = field(default=None, repr=False)
     """None unless it was asked for and is kept. It may hold lone surrogates."""
+    foreign: bool = field(default=False, repr=False)
+    """Appended through the recorder, or of a type that this release does not know: `type` is only a name then."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, in the order of the columns of a table."""
@@ -201,6 +203,7 @@ def entry_of(recorded: Recorded, event_type: str, names: Names) -> TimelineEntry
         correlation=None if header.correlation is None else header.correlation.hex(),
         detail={} if event is None else _open(event.model_dump(mode="json", exclude_none=True)),
         text=names.texts.get(recorded.position),
+        foreign=event is None,
     )
 
 
@@ -217,7 +220,7 @@ def _open(state: dict[str, Any]) -> dict[str, Any]:
 
 def describe(entry: TimelineEntry, fence: str | None = None) -> str:
     """Return one plain sentence for people: what happened and who did it; `fence` is told where a grant or a claim is."""
-    sentence = _SENTENCES.get(entry.type, _foreign)(entry)
+    sentence = _foreign(entry) if entry.foreign else _SENTENCES[entry.type](entry)
     return f"{sentence}, under fence {fence}." if fence is not None else f"{sentence}."
 
 
