@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, StrictBool, field_validator
 
-from .errors import Denied
-from .ids import Id, OptionalId
+from .errors import Denied, InvalidValue
+from .ids import Id, OptionalId, checked_id
 from .model import Model, kept_as
 
 OPERATE: Final = "journal:operate"
@@ -125,6 +125,10 @@ class Reach(NamedTuple):
 
 def reach(identity: Identity, tenant: str | Every | None) -> Reach:
     """Return the reach of an identity; naming a tenant needs the permission `journal:operate`, or `Denied` is raised."""
+    if not isinstance(identity, Identity):
+        raise InvalidValue(f"identity must be an Identity, not {type(identity).__name__}")
+    if tenant is not None and not isinstance(tenant, Every):
+        checked_id(tenant, name="tenant")
     if tenant is not None and not identity.operates:
         raise Denied(f"naming a tenant needs the permission {OPERATE}", reason="not_permitted")
     return Reach(identity, tenant)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from .errors import InvalidValue
 from .framing import keyed
 
 ID_BYTES: Final = 256
@@ -45,6 +47,23 @@ Id: TypeAlias = Annotated[str, BeforeValidator(_present)]
 """Text of 1 to 256 bytes, without NUL and lone surrogates."""
 
 OptionalId: TypeAlias = Annotated[str | None, BeforeValidator(lambda value: None if value is None else _present(value))]
+
+
+def checked_id(value: Any, *, name: str) -> str:
+    """Return an id that is no field of a model; raises `InvalidValue` that names it."""
+    try:
+        return _present(value)
+    except PydanticCustomError as error:
+        raise InvalidValue(f"{name} {error.message()}") from None
+
+
+_OPERATION: Final = re.compile(r"op-[0-9a-f]{32}")
+
+
+def is_operation_id(value: str) -> bool:
+    """Tell whether a text has the form of an operation's id; nothing else is looked up as one."""
+    return _OPERATION.fullmatch(value) is not None
+
 
 CLASS_WORD: Final = r"^[a-z0-9_]{1,64}$"
 ClassWord: TypeAlias = Annotated[str, Field(pattern=CLASS_WORD)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from counterfoil.domain.errors import Closed, WrongThread
@@ -16,11 +17,10 @@ T = TypeVar("T")
 
 
 class AsyncCalls:
-    """Await what the writer and the readers do."""
+    """Await what the writer and the readers of an open journal do."""
 
-    def __init__(self, opener: Callable[[], Core]) -> None:
-        self._opener = opener
-        self._opened: Core | None = None
+    def __init__(self, core: Core) -> None:
+        self._opened: Core | None = core
 
     @property
     def _core(self) -> Core:
@@ -28,29 +28,48 @@ class AsyncCalls:
             raise Closed("the journal is not open yet; write `async with counterfoil.open_async(…) as journal:`")
         return self._opened
 
-    async def _open(self) -> None:
-        if self._opened is None:
-            self._opened = await asyncio.to_thread(self._opener)
-
     async def _submit(self, command: Command[T]) -> T:
         return await self._core.committer.submit_async(command)
 
     async def _read(self, function: Callable[[SQLiteStore], T]) -> T:
         return await self._core.read_async(function)
 
+
+class AsyncOpener(AsyncCalls):
+    """Open beside the event loop before the first call, and close."""
+
+    def __init__(self, opener: Callable[[], Core]) -> None:
+        self._opener = opener
+        self._opened = None
+
+    async def _open(self) -> None:
+        if self._opened is not None:
+            return
+        thread = ThreadPoolExecutor(1, thread_name_prefix="counterfoil-opener")
+        opening = thread.submit(self._opener)
+        thread.shutdown(wait=False)
+        try:
+            self._opened = await asyncio.wrap_future(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_late)
+            raise
+
     async def _close(self) -> None:
         if self._opened is not None:
             await asyncio.to_thread(self._opened.close)
 
 
+def _close_late(opening: Future[Core]) -> None:
+    """Close what was opened for somebody who no longer waits for it."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
+
 class Calls:
     """Wait for what the writer and the readers do, in a thread without a running event loop."""
 
-    def __init__(self, opener: Callable[[], Core]) -> None:
-        self._core = opener()
-
-    def _open(self) -> None:
-        """It was opened when it was made."""
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def _submit(self, command: Command[T]) -> T:
         refuse_in_event_loop()
@@ -58,6 +77,16 @@ class Calls:
 
     def _read(self, function: Callable[[SQLiteStore], T]) -> T:
         return self._core.read(function)
+
+
+class Opener(Calls):
+    """Open at once, and close."""
+
+    def __init__(self, opener: Callable[[], Core]) -> None:
+        super().__init__(opener())
+
+    def _open(self) -> None:
+        """It was opened when it was made."""
 
     def _close(self) -> None:
         self._core.close()

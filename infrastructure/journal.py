@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,19 +17,19 @@ from counterfoil.projections.story import Story
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
 from . import reading
-from .calls import Calls
+from .calls import Calls, Opener
 from .clock import Clock
 from .commands.admission import AdmitInbound, Admitted
-from .commands.erasure import EraseScope, EraseSubject
 from .commands.once import Once, command_id_bytes, fingerprint
 from .commands.opening import RecordAct
 from .commands.reconcile import ResendClaimed
 from .core import Core, refusal_before_journal
+from .erasing import erase_command, erase_scope_command
 from .reconciling import reconcile_command
 from .verification import Progress, Verification, verify
 
 
-class Journal(Calls):
+class Journal(Opener):
     """
     One opening of a journal.
 
@@ -90,7 +89,7 @@ class Journal(Calls):
         Without `tenant` it works in its own scope. Naming one, or `EVERY_TENANT`, needs the permission `journal:operate` and
         raises `Denied` otherwise.
         """
-        return Desk(lambda: self._core, reach(identity, tenant))
+        return Desk(self._core, reach(identity, tenant))
 
     def verify(self, progress: Progress | None = None) -> Verification:
         """
@@ -112,12 +111,11 @@ class Journal(Calls):
 class Desk(Calls):
     """What one identity may do with a journal. Every call checks that the identity is active, and raises `Denied` otherwise."""
 
-    def __init__(self, opener: Callable[[], Core], reached: Reach) -> None:
-        super().__init__(opener)
+    def __init__(self, core: Core, reached: Reach) -> None:
+        super().__init__(core)
         self._reach = reached
 
     def _active(self) -> Core:
-        self._open()
         core = self._core
         self._reach.identity.require_active(core.now())
         return core
@@ -203,7 +201,6 @@ class Desk(Calls):
         An executing one needs `acknowledge_duplicate_risk`, and `force` while its holder is alive. `expected_version` is the
         version that the decision was made on. A reply that would have to be sent raises `NeedsRuntime` and changes nothing.
         """
-        self._open()
         command = reconcile_command(
             self._reach,
             operation_id,
@@ -227,18 +224,20 @@ class Desk(Calls):
         Erase one person's id in this identity's scope, with the texts and platform ids of its operations; tells whether it was
         known.
 
-        An actor, conversation or thread is named with its connection, a principal without. Events keep the pseudonym, which then
-        stands for nobody.
+        An actor, conversation or thread is named with its connection, a principal without; anything else raises `InvalidValue`.
+        Events keep the pseudonym, which then stands for nobody. A desk that names a tenant raises `Denied`.
         """
         self._active()
-        return self._submit(EraseSubject(self._reach.identity, kind, connection, value))
+        return self._submit(erase_command(self._reach, kind, value, connection))
 
     def erase_scope(self) -> bool:
         """
         Erase the key of this identity's scope, and with it all that links its history to anybody; tells whether it was known.
+
+        A desk that names a tenant raises `Denied`.
         """
         self._active()
-        return self._submit(EraseScope(self._reach.identity))
+        return self._submit(erase_scope_command(self._reach))
 
     def _record(self, action: str, operation_id: str | None = None) -> None:
         self._submit(RecordAct(action, self._reach.identity, operation_id))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,19 +17,19 @@ from counterfoil.projections.story import Story
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
 from . import reading
-from .calls import AsyncCalls
+from .calls import AsyncCalls, AsyncOpener
 from .clock import Clock
 from .commands.admission import AdmitInbound, Admitted
-from .commands.erasure import EraseScope, EraseSubject
 from .commands.once import Once, command_id_bytes, fingerprint
 from .commands.opening import RecordAct
 from .commands.reconcile import ResendClaimed
 from .core import Core, refusal_before_journal
+from .erasing import erase_command, erase_scope_command
 from .reconciling import reconcile_command
 from .verification import Progress, Verification, verify
 
 
-class AsyncJournal(AsyncCalls):
+class AsyncJournal(AsyncOpener):
     """
     One opening of a journal.
 
@@ -90,7 +89,7 @@ class AsyncJournal(AsyncCalls):
         Without `tenant` it works in its own scope. Naming one, or `EVERY_TENANT`, needs the permission `journal:operate` and
         raises `Denied` otherwise.
         """
-        return AsyncDesk(lambda: self._core, reach(identity, tenant))
+        return AsyncDesk(self._core, reach(identity, tenant))
 
     async def verify(self, progress: Progress | None = None) -> Verification:
         """
@@ -112,12 +111,11 @@ class AsyncJournal(AsyncCalls):
 class AsyncDesk(AsyncCalls):
     """What one identity may do with a journal. Every call checks that the identity is active, and raises `Denied` otherwise."""
 
-    def __init__(self, opener: Callable[[], Core], reached: Reach) -> None:
-        super().__init__(opener)
+    def __init__(self, core: Core, reached: Reach) -> None:
+        super().__init__(core)
         self._reach = reached
 
-    async def _active(self) -> Core:
-        await self._open()
+    def _active(self) -> Core:
         core = self._core
         self._reach.identity.require_active(core.now())
         return core
@@ -130,7 +128,7 @@ class AsyncDesk(AsyncCalls):
 
         `limit` is `max_journal_page` unless given, `after` the `next` of the page before.
         """
-        core = await self._active()
+        core = self._active()
         return await self._read(
             lambda store: reading.unresolved(
                 store, self._reach, core.limits, limit=limit, after=after, now=core.now(), is_live=core.is_live
@@ -147,7 +145,7 @@ class AsyncDesk(AsyncCalls):
         with_text: bool = False,
     ) -> reading.Page[TimelineEntry]:
         """Tell what happened, in order of position, one page at a time. Showing text is recorded as an act of this identity."""
-        core = await self._active()
+        core = self._active()
         if with_text:
             await self._record("text_shown")
         return await self._read(
@@ -170,7 +168,7 @@ class AsyncDesk(AsyncCalls):
 
         An id that is not known in this reach gives an empty list. Showing text is recorded as an act of this identity.
         """
-        core = await self._active()
+        core = self._active()
         stories = await self._read(
             lambda store: reading.explain(
                 store, self._reach, identifier, with_text=with_text, now=core.now(), is_live=core.is_live
@@ -183,7 +181,7 @@ class AsyncDesk(AsyncCalls):
 
     async def statistics(self) -> reading.Statistics:
         """Return counts and latencies, in all and by the hour."""
-        await self._active()
+        self._active()
         return await self._read(lambda store: reading.statistics(store, self._reach))
 
     async def reconcile(
@@ -203,7 +201,6 @@ class AsyncDesk(AsyncCalls):
         An executing one needs `acknowledge_duplicate_risk`, and `force` while its holder is alive. `expected_version` is the
         version that the decision was made on. A reply that would have to be sent raises `NeedsRuntime` and changes nothing.
         """
-        await self._open()
         command = reconcile_command(
             self._reach,
             operation_id,
@@ -227,18 +224,20 @@ class AsyncDesk(AsyncCalls):
         Erase one person's id in this identity's scope, with the texts and platform ids of its operations; tells whether it was
         known.
 
-        An actor, conversation or thread is named with its connection, a principal without. Events keep the pseudonym, which then
-        stands for nobody.
+        An actor, conversation or thread is named with its connection, a principal without; anything else raises `InvalidValue`.
+        Events keep the pseudonym, which then stands for nobody. A desk that names a tenant raises `Denied`.
         """
-        await self._active()
-        return await self._submit(EraseSubject(self._reach.identity, kind, connection, value))
+        self._active()
+        return await self._submit(erase_command(self._reach, kind, value, connection))
 
     async def erase_scope(self) -> bool:
         """
         Erase the key of this identity's scope, and with it all that links its history to anybody; tells whether it was known.
+
+        A desk that names a tenant raises `Denied`.
         """
-        await self._active()
-        return await self._submit(EraseScope(self._reach.identity))
+        self._active()
+        return await self._submit(erase_scope_command(self._reach))
 
     async def _record(self, action: str, operation_id: str | None = None) -> None:
         await self._submit(RecordAct(action, self._reach.identity, operation_id))

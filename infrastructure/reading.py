@@ -170,6 +170,8 @@ def timeline(
     with_text: bool = False,
 ) -> Page[TimelineEntry]:
     """Return a page of what happened, in order of position or newest first; a cursor goes on in the order that is asked for."""
+    if not isinstance(where, TimelineFilter):
+        raise InvalidValue(f"filter must be a TimelineFilter, not {type(where).__name__}")
     most, cursor = page_limit(limit, limits), cursor_position(after)
     query = TimelineQuery(store, seen_by(store, reach), where)
     rows = query.rows(most + 1, cursor, newest_first)

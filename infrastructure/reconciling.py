@@ -7,12 +7,13 @@ from typing import Any
 
 from counterfoil.domain.errors import InvalidValue
 from counterfoil.domain.identity import Reach
-from counterfoil.domain.ids import CLASS_WORD
+from counterfoil.domain.ids import CLASS_WORD, is_operation_id
 from counterfoil.domain.reconcile import Reconcile, Reconciliation
 
 from .commands.once import Once, command_id_bytes, fingerprint
 from .commands.reconcile import ReconcileOperation, ResendClaimed
 from .committer import Command
+from .pages import LARGEST
 
 NOTE_BYTES = 4_096
 
@@ -34,6 +35,8 @@ def reconcile_command(
         raise InvalidValue(f"operation_id must be text like op-…, not {type(operation_id).__name__}")
     if isinstance(expected_version, bool) or not isinstance(expected_version, int):
         raise InvalidValue(f"expected_version must be a whole number, not {type(expected_version).__name__}")
+    if not 1 <= expected_version <= LARGEST:
+        raise InvalidValue(f"expected_version must be from 1 to {LARGEST}")
     if not isinstance(reason, str) or re.fullmatch(CLASS_WORD.strip("^$"), reason) is None:
         raise InvalidValue("reason must be a word of 1 to 64 of a-z, 0-9 and _; put free text into the note")
     if note is not None and (not isinstance(note, str) or len(note.encode("utf-8", "surrogatepass")) > NOTE_BYTES):
@@ -42,6 +45,9 @@ def reconcile_command(
     command = ReconcileOperation(reach, operation_id, asked, may_send)
     if command_id is None:
         return command
+    key = command_id_bytes(command_id)
+    if not is_operation_id(operation_id):
+        return command  # it is found nowhere, and what is not found is not kept
     mark = fingerprint(
         "reconcile",
         operation_id,
@@ -51,7 +57,7 @@ def reconcile_command(
         reason,
         None if note is None else note.encode("utf-8", "surrogatepass"),
     )
-    return Once(command, reach.identity.scope, command_id_bytes(command_id), mark, _dump, _load)
+    return Once(command, reach.identity.scope, key, mark, _dump, _load)
 
 
 def _dump(answer: Reconciliation | ResendClaimed) -> dict[str, Any] | None:

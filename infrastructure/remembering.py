@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from counterfoil.domain.exchange import Reply
 from counterfoil.domain.identity import Reach, Scope, instant_of
+from counterfoil.domain.ids import is_operation_id
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation, OperationAdmitted
 
@@ -25,7 +26,7 @@ class Remembered(NamedTuple):
 
 def remember(store: SQLiteStore, operation_id: str) -> Remembered | None:
     """Read an operation with what maps it back; None if it is not known."""
-    operation = store.operation(operation_id)
+    operation = store.operation(operation_id) if is_operation_id(operation_id) else None
     if operation is None:
         return None
     people = [

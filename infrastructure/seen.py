@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from counterfoil.domain.identity import EVERY_TENANT, Reach
+from counterfoil.domain.ids import is_operation_id
 
 from .sqlite.store import READ, SQLiteStore
 from .statements import statements
 
 TIMELINE: Final = statements("sqlite/timeline.sql")
-
-_OPERATION_ID: Final = re.compile(r"op-[0-9a-f]{32}")
 
 
 class Seen(NamedTuple):
@@ -53,7 +51,7 @@ def hexes(values: Iterable[bytes]) -> str:
 
 def visible_operation(store: SQLiteStore, seen: Seen, operation_id: str) -> int | None:
     """Return the position of an operation's admission, None where it is unknown or another's."""
-    if _OPERATION_ID.fullmatch(operation_id) is None:
+    if not is_operation_id(operation_id):
         return None
     row = store.connection.execute(TIMELINE.operation_of, (operation_id,)).fetchone()
     return row[0] if row is not None and seen.includes(row[1]) else None

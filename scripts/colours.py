@@ -19,6 +19,7 @@ WORDS = {
     "AsyncJournal": "Journal",
     "AsyncDesk": "Desk",
     "AsyncCalls": "Calls",
+    "AsyncOpener": "Opener",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "open_async": "open",

@@ -8,7 +8,7 @@ from counterfoil.domain import reconcile
 from counterfoil.domain.decision import Actor, Steps
 from counterfoil.domain.errors import NeedsRuntime
 from counterfoil.domain.identity import EVERY_TENANT, Reach, Scope
-from counterfoil.domain.ids import ScopeKey
+from counterfoil.domain.ids import ScopeKey, is_operation_id
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.reconcile import Reconcile, Reconciliation, Resend
 
@@ -41,7 +41,7 @@ class ReconcileOperation:
     def run(self, unit: Unit) -> Reconciliation | ResendClaimed:
         if self.reach.identity.refusal(unit.now) is not None:
             return Reconciliation("denied")
-        operation = unit.operation(self.operation_id) if self.operation_id.startswith("op-") else None
+        operation = unit.operation(self.operation_id) if is_operation_id(self.operation_id) else None
         if operation is None or not may_see(unit, self.reach, operation.scope_id):
             return Reconciliation("not_found")
         key = unit.scope_key(operation.scope_id)
