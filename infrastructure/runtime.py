@@ -12,17 +12,18 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import ValidationError
 
 from counterfoil.domain.admission import Admission, refused
-from counterfoil.domain.duration import microseconds
-from counterfoil.domain.errors import Closed, CounterfoilError, Denied, InvalidValue, JournalUnavailable
+from counterfoil.domain.duration import in_words, microseconds
+from counterfoil.domain.errors import Closed, CounterfoilError, Denied, InvalidValue, JournalUnavailable, NeedsRuntime
 from counterfoil.domain.exchange import Action, Reply
-from counterfoil.domain.identity import Every, Grant, Identity, Scope, reach
+from counterfoil.domain.identity import Every, Grant, Identity, Reach, Scope, reach
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.operation import Operation, Outcome
@@ -49,6 +50,9 @@ T = TypeVar("T")
 
 WATCH_SECONDS: Final = 0.05
 """How often routes that another process holds are looked at: its death is seen within this."""
+
+SENDING_US: Final = (1_000, 3_600_000_000)
+"""The least and the most that a sending may be given, in microseconds."""
 
 GRACE_SECONDS: Final = 1.0
 """What a stop waits beyond `stop_deadline` for the records of what did not end."""
@@ -90,6 +94,15 @@ class Resumed:
     routes: int
 
 
+def _sending_us(timeout: timedelta | str) -> int:
+    """Return how long a sending may take; raises `InvalidValue` outside `SENDING_US`."""
+    duration = microseconds(timeout, name="deliver_timeout")
+    least, most = SENDING_US
+    if not least <= duration <= most:
+        raise InvalidValue(f"deliver_timeout must be {in_words(least)} to {in_words(most)}, not {duration / 1_000_000:g} s")
+    return duration
+
+
 class Runtime:
     """
     Run a host's agents on a journal.
@@ -119,7 +132,7 @@ class Runtime:
         self._deliver = deliver
         if limits is not None:
             journal.core.use_limits(limits)
-        self._deliver_seconds = microseconds(deliver_timeout, name="deliver_timeout") / 1_000_000
+        self._deliver_seconds = _sending_us(deliver_timeout) / 1_000_000
         self._workers: dict[str, RouteWorker] = {}
         self._room = asyncio.Event()
         self._renewer: asyncio.Task[None] | None = None
@@ -309,49 +322,59 @@ class Runtime:
         """
         File what cannot be proven, and send again what has to be sent: as `Desk.reconcile`, with the sending.
 
-        A reply that is pending or unknown needs `acknowledge_duplicate_risk`. `authorize` is asked again; a withdrawn grant sends
-        nothing. The resend is claimed in the journal before it is sent, so of two operators at once one sends.
+        A reply that is pending or unknown needs `acknowledge_duplicate_risk`. `authorize` is asked again; without a grant nothing
+        is sent. The resend is claimed in the journal before it is sent, so of two operators at once one sends. An identity that
+        is not active, or may not name the tenant, is answered with `denied`.
         """
-        core = self.journal.core
-        reached = reach(identity, tenant)
-        command = reconcile_command(
-            reached,
-            operation_id,
-            expected_version=expected_version,
-            acknowledge_duplicate_risk=acknowledge_duplicate_risk,
-            force=force,
-            reason=reason,
-            note=note,
-            command_id=command_id,
-            may_send=True,
-        )
         try:
-            identity.require_active(core.now())
-            found = await self.journal.core.read_async(lambda store: find(store, operation_id))
-            if found is None or found.scope is None or not reached.includes(found.scope):
-                found = None
-            elif not await self._may_resend(found, expected_version, acknowledge_duplicate_risk):
-                return Reconciliation("denied", version=found.operation.version)
-            answer = await self.submit(command)
-            if not isinstance(answer, ResendClaimed):
-                return answer
-            return await self._resend(answer, found)
+            reached = reach(identity, tenant)
+            command = partial(
+                reconcile_command,
+                reached,
+                operation_id,
+                expected_version=expected_version,
+                acknowledge_duplicate_risk=acknowledge_duplicate_risk,
+                force=force,
+                reason=reason,
+                note=note,
+                command_id=command_id,
+            )
+            command(may_send=False)  # says what is wrong with the words before anything is looked at
+            identity.require_active(self.journal.core.now())
+            for _ in range(2):
+                found = await self._find(reached, operation_id)
+                leave = "unasked" if found is None else await self._ask_again(found, expected_version, acknowledge_duplicate_risk)
+                if found is not None and leave == "withdrawn":
+                    return Reconciliation("denied", version=found.operation.version)
+                with suppress(NeedsRuntime):  # it has become what would be sent, and the host was not asked: look again
+                    answer = await self.submit(command(may_send=leave == "granted"))
+                    return await self._resend(answer, found) if isinstance(answer, ResendClaimed) else answer
+            return Reconciliation("conflict", detail="stale")
         except Denied:
             return Reconciliation("denied")
         except JournalUnavailable:
             return Reconciliation("unavailable")
 
-    async def _may_resend(self, found: Found, expected_version: int, acknowledged: bool) -> bool:
-        """Ask the host anew where a reply would be sent; what is not sent needs no grant."""
+    async def _find(self, reached: Reach, operation_id: str) -> Found | None:
+        """Read an operation; None if it is not known within the reach. Where its scope was erased, nothing of it can be sent."""
+        found = await self.journal.core.read_async(lambda store: find(store, operation_id))
+        if found is None or (found.scope is not None and not reached.includes(found.scope)):
+            return None
+        return found if found.scope is not None else found._replace(inbound=None, reply=None)
+
+    async def _ask_again(
+        self, found: Found, expected_version: int, acknowledged: bool
+    ) -> Literal["granted", "withdrawn", "unasked"]:
+        """Ask the host anew where a reply would be sent. What cannot be sent needs no grant, and is claimed to be filed."""
         operation = found.operation
-        if operation.version != expected_version or not operation.ended or operation.resolved:
-            return True
+        if operation.version != expected_version or operation.resolved or not operation.ended:
+            return "unasked"
         if operation.reply != "delivery_failed" and not acknowledged:
-            return True
+            return "unasked"
         if found.inbound is None or found.reply is None:
-            return found.reply is None
+            return "granted" if found.reply is None else "withdrawn"
         grant = await self.grant_for(found.inbound, "message")
-        return isinstance(grant, Grant) and grant.identity.scope == found.scope
+        return "granted" if isinstance(grant, Grant) and grant.identity.scope == found.scope else "withdrawn"
 
     async def _resend(self, claimed: ResendClaimed, found: Found | None) -> Reconciliation:
         if found is None or found.reply is None:

@@ -222,12 +222,13 @@ async def test_a_repeat_with_another_text_is_flagged_while_the_first_is_kept(hos
 @pytest.mark.contract("ADM-03", "ADM-04", "RUN-01")
 async def test_admit_returns_after_the_append_and_before_the_agent(host: Host) -> None:
     """The answer tells where the operation stands; the entry is in its queue by the same append."""
-    agent_called = asyncio.Event()
+    agent_called, go = asyncio.Event(), asyncio.Event()
     seen: list[list[str]] = []
 
     async def resolve(*_: Any) -> Any:
         seen.append(await host.types())
         agent_called.set()
+        await go.wait()
         return host._echo
 
     host.on_resolve = resolve
@@ -237,6 +238,7 @@ async def test_admit_returns_after_the_append_and_before_the_agent(host: Host) -
     assert ("accepted", None, False, 1, 3) == (answer.status, answer.reason, answer.duplicate, answer.version, answer.position)
     assert ["opening.started", "opening.epoch_raised", "operation.admitted"] == await host.types()
     assert 1 == await host.count("cf_queues_v1")
+    go.set()
     await host.drain()
     assert ["operation.admitted"] == seen[0][2:]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -114,6 +116,20 @@ async def test_a_send_that_times_out_is_unknown(hosts: Hosts, kind: str) -> None
     if kind != "thread":
         await ended.wait()
     assert ("delivery_unknown", "timed_out") == await outcome(host, first)
+
+
+@pytest.mark.contract("RPL-02")
+@pytest.mark.parametrize(
+    ("duration", "said"),
+    [("0s", "0 s"), (timedelta(seconds=-1), "-1 s"), (timedelta(microseconds=999), "0.000999 s"), ("1h1s", "3601 s")],
+)
+async def test_a_time_to_send_that_is_none_is_refused_by_name(host: Host, duration: Any, said: str) -> None:
+    """With the range; what is inside it is taken, to its ends."""
+    callbacks: dict[str, Any] = {"authorize": host._authorize, "resolve_agent": host._resolve, "deliver": host._deliver}
+    with pytest.raises(InvalidValue, match=f"^deliver_timeout must be 1 ms to 1 h, not {re.escape(said)}$"):
+        Runtime(host.journal, **callbacks, deliver_timeout=duration)
+    for taken in ("1ms", "1h"):
+        Runtime(host.journal, **callbacks, deliver_timeout=taken)
 
 
 @pytest.mark.contract("RPL-02")

@@ -171,7 +171,7 @@ async def test_a_stale_version_is_always_refused(hosts: Hosts, kind: str) -> Non
     host = await hosts.open()
     before = [await host.types(), await host.count("cf_subject"), await host.count("cf_scope")]
     version = (await host.operation(operation_id)).version
-    for wrong in (version - 1, version + 1, 0, -1):
+    for wrong in {1, version - 1, version + 1, version + 2} - {0, version}:
         answer = await reconcile(host, operation_id, wrong, acknowledge_duplicate_risk=True, force=True)
         assert Reconciliation("conflict", detail="stale", version=version) == answer
 
@@ -322,6 +322,45 @@ async def test_a_withdrawn_grant_sends_nothing(hosts: Hosts, word: str) -> None:
     assert 1 == len(host.asked)
 
 
+@pytest.mark.contract("RCN-07")
+@pytest.mark.parametrize("granted", [False, True])
+async def test_what_becomes_what_is_expected_while_it_is_looked_at_is_not_sent_unasked(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, granted: bool
+) -> None:
+    """The version that the operator names comes about after the look: the host is asked before anything is sent."""
+    holder, host = await hosts.open(), await hosts.open()
+    sending, go = asyncio.Event(), asyncio.Event()
+
+    async def fail(_: Reply) -> DeliveryFailed:
+        sending.set()
+        await go.wait()
+        return DeliveryFailed("forbidden")
+
+    holder.on_deliver = fail
+    operation_id = await holder.accept("m1")
+    await sending.wait()
+    read = host.core.read_async
+
+    async def read_before_it_fails(function: Any) -> Any:
+        found = await read(function)
+        go.set()
+        await holder.drain()
+        return found
+
+    monkeypatch.setattr(host.core, "read_async", read_before_it_fails)
+    if not granted:
+        host.on_authorize = lambda *_: None
+    version = (await holder.operation(operation_id)).version + 1
+    answer = await reconcile(host, operation_id, version)
+
+    assert (
+        Reconciliation(*(("resolved", "reply_delivered", None, version + 2) if granted else ("denied", None, None, version)))
+        == answer
+    )
+    assert [("m1", "message")] == [(inbound.event_id, action) for inbound, action in host.asked]
+    assert (1 if granted else 0) == len(host.sent)
+
+
 @pytest.mark.contract("RCN-06", "IDN-02", "IDN-05")
 @pytest.mark.parametrize("kind", ["accepted", "executing", "delivery_failed"])
 async def test_another_scope_is_a_miss_and_no_host_is_asked(hosts: Hosts, kind: str) -> None:
@@ -340,8 +379,9 @@ async def test_another_scope_is_a_miss_and_no_host_is_asked(hosts: Hosts, kind: 
     assert not host.sent
     assert not host.asked
     assert before == [await host.types(), await host.count("cf_scope"), await host.count("cf_subject")]
+    assert Reconciliation("denied") == await reconcile(host, operation_id, 1, identity=neighbour, tenant="acme")
     with pytest.raises(Denied):
-        await reconcile(host, operation_id, 1, identity=neighbour, tenant="acme")
+        host.journal.acting_as(neighbour, tenant="acme")
     answer = await reconcile(host, operation_id, identity=foreign, tenant="acme")
     assert {"accepted": "abandoned", "executing": None, "delivery_failed": None}[kind] == answer.outcome
     assert {"accepted": "resolved", "executing": "conflict", "delivery_failed": "denied"}[kind] == answer.status
