@@ -17,6 +17,8 @@ import click
 from counterfoil.domain.exchange import AgentAnswer, Turn
 from counterfoil.infrastructure.callbacks import Agent, is_async
 
+from .failures import TimedOut
+
 
 def load(option: str, name: str) -> Callable[..., Any]:
     """Import a callable that takes one argument; what cannot be had is wrong usage."""
@@ -51,7 +53,7 @@ def _wrong(message: str) -> click.UsageError:
 
 def with_timeout(function: Callable[[Turn], Any], seconds: float) -> Agent:
     """
-    Return an agent that raises `TimeoutError` when it takes longer.
+    Return an agent that raises `TimedOut` when it takes longer.
 
     It is a coroutine function exactly if the function is one: the runtime may abort a coroutine, and waits for a thread, which
     cannot be stopped.
@@ -59,8 +61,13 @@ def with_timeout(function: Callable[[Turn], Any], seconds: float) -> Agent:
     if is_async(function):
 
         async def agent(turn: Turn) -> str | AgentAnswer | None:
-            async with asyncio.timeout(seconds):
-                return await function(turn)  # type: ignore[no-any-return]
+            try:
+                async with asyncio.timeout(seconds) as time:
+                    return await function(turn)  # type: ignore[no-any-return]
+            except TimeoutError:
+                if time.expired():
+                    raise TimedOut(seconds) from None
+                raise
 
         return agent
 
@@ -77,7 +84,7 @@ def with_timeout(function: Callable[[Turn], Any], seconds: float) -> Agent:
         thread.start()
         thread.join(seconds)
         if not outcome:
-            raise TimeoutError
+            raise TimedOut(seconds)
         result, error = outcome[0]
         if error is not None:
             raise error

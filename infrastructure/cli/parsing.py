@@ -27,6 +27,8 @@ def parse(line: bytes, model: type[M]) -> M:
         raise Malformed("is not UTF-8") from None
     if not text.strip():
         raise Malformed("is empty; write one JSON object a line")
+    if text.startswith("\ufeff"):
+        raise Malformed("begins with a byte order mark, which may only stand before the first line")
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -50,6 +52,8 @@ _OURS: Final = {
     "missing": "is missing",
     "frozen_set_type": "must be a list",
     "tuple_type": "must be a list",
+    "too_short": "must not be empty",
+    "string_type": "must be text",
     "dict_type": "must be an object",
     "string_pattern_mismatch": "must be 32 hex digits",
 }

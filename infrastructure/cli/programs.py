@@ -24,6 +24,7 @@ from counterfoil.domain.exchange import DeliveryFailed, Reply, Turn
 from counterfoil.infrastructure.callbacks import Agent, Deliver
 
 from .executables import why_not_started
+from .failures import ProgramFailed, TimedOut
 
 PATIENCE: Final = 1.0
 """Seconds that a program gets to end by itself when it is stopped, and its output to arrive when it has ended."""
@@ -32,10 +33,6 @@ CHARACTER: Final = 4
 """Bytes of the longest character in UTF-8."""
 
 _running: set[int] = set()
-
-
-class ProgramFailed(Exception):
-    """The program did not exit with 0."""
 
 
 class Ended(NamedTuple):
@@ -92,12 +89,14 @@ async def _read(process: asyncio.subprocess.Process, output: bytearray, most: in
 
 
 async def _end(process: asyncio.subprocess.Process, *tasks: asyncio.Task[object]) -> None:
-    """Stop what still runs of a program, politely first, and leave nothing of it behind."""
-    if process.returncode is None:
+    """Stop what still runs of a program and of what it has started, politely first, and leave nothing of it behind."""
+    if process.returncode is None or _is_there(process.pid):
         _signal(process.pid, signal.SIGTERM)
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 await _exit(process)
+                while _is_there(process.pid):  # noqa: ASYNC110 - there is no event for it
+                    await asyncio.sleep(LOOK / 5)
         _signal(process.pid, signal.SIGKILL)
         await _exit(process)
     for task in tasks:
@@ -115,6 +114,17 @@ async def _exit(process: asyncio.subprocess.Process) -> None:
 def _signal(group: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _is_there(group: int) -> bool:
+    """Tell whether a process group has processes, though the program that it was made for may have ended."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def kill_all() -> None:
@@ -147,10 +157,13 @@ def agent_of(found: Program, seconds: float) -> Agent:
     """Return a program as an agent: what it prints is the reply, without its last newline, if it exits with 0."""
 
     async def agent(turn: Turn) -> str:
-        async with asyncio.timeout(seconds):
-            ended = await found.call(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                ended = await found.call(turn)
+        except TimeoutError:
+            raise TimedOut(seconds) from None
         if ended.status != 0:
-            raise ProgramFailed
+            raise ProgramFailed(ended.status)
         return _text(ended.output, found.limit).removesuffix("\n")
 
     return agent
@@ -169,7 +182,7 @@ def deliver_of(found: Program) -> Deliver:
             return first or None
         if ended.status == 1:
             return DeliveryFailed(first if re.fullmatch(r"[a-z0-9_]{1,64}", first) else "failed")
-        raise ProgramFailed
+        raise ProgramFailed(ended.status)
 
     return deliver
 

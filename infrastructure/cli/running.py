@@ -23,6 +23,7 @@ from counterfoil.infrastructure.runtime import Runtime
 
 from .advice import reconcile_command, what_it_is
 from .desk import operator
+from .failures import Failures
 from .feeder import Feeder, Tally
 from .lines import Lines
 from .named_files import Source
@@ -86,7 +87,8 @@ class CountingRuntime(Runtime):
 
 async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
     """Run until the lines have ended and all is done, or until a stop; print the summary, and return the exit status."""
-    with Stop() as stop:
+    with Stop() as stop, Failures() as failures:
+        host = replace(host, agent=failures.told_of(host.agent))
         async with open_async(host.journal, limits=host.limits) as journal:
             runtime = CountingRuntime(journal, host)
             feeder = Feeder(runtime, Lines(source), stop)

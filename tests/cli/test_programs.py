@@ -57,6 +57,25 @@ def test_how_an_agent_ends(shell: Shell, body: str, outcome: str, kind: str) -> 
     assert kind == sent_by(shell)["kind"]
 
 
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("exec sleep 600", "timed out after 300 ms"),
+        ("kill -9 $$", "ended by signal 9"),
+        ("echo secret; exit 3", "ended with exit status 3"),
+    ],
+)
+def test_how_an_agent_failed_is_said(shell: Shell, body: str, what: str) -> None:
+    """Once, with the operation, and without what it printed."""
+    agent = shell.program("agent.sh", body)
+    given = json.dumps(message("1", "secret"))
+    options = ("--agent-command", agent, "--deliver-command", "true", "--agent-timeout", "300ms")
+    said = shell.run("run", shell.journal, *options, given=given).stderr
+    (admitted,) = shell.rows("timeline", shell.journal, "--type", "operation.admitted")
+
+    assert f"{admitted['operation_id']}: the agent {what}\n" == said
+
+
 def test_an_empty_reply_succeeds_and_is_not_sent(shell: Shell) -> None:
     counted = feed(shell, "true", "false")
 
@@ -127,10 +146,21 @@ def test_what_a_program_leaves_behind_is_not_waited_for(shell: Shell) -> None:
     agent = shell.program("agent.sh", "sleep 600 & echo $! > child; echo hi")
     begun = time.monotonic()
     counted = feed(shell, agent, "true")
-    os.kill(int((shell.folder / "child").read_text()), 9)
 
     assert 1 == counted["delivered"]
     assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "])
+def test_what_a_program_leaves_behind_is_ended(shell: Shell, trap: str) -> None:
+    """With its process group, however well the program itself ended, and by force if need be."""
+    leaving = f"cat > /dev/null; {trap}sleep 600 < /dev/null > /dev/null 2>&1 & echo $! >> children; echo hi"
+    agent, channel = shell.program("agent.sh", leaving), shell.program("deliver.sh", leaving)
+    counted = feed(shell, agent, channel)
+
+    assert (1, 1) == (counted["succeeded"], counted["delivered"])
+    for child in (shell.folder / "children").read_text().split():
+        assert is_gone(int(child))
 
 
 def test_a_timeout_takes_children_along(shell: Shell) -> None:

@@ -105,6 +105,7 @@ def test_reasons_for_bad_lines(shell: Shell, snapshot: SnapshotAssertion) -> Non
         message("x", received_at="yesterday"),
         message("x", received_at="2026-01-01T00:00:00"),
         message("x", claims=[]),
+        b"\xef\xbb\xbf" + json.dumps(message("x")).encode(),
     ]
     events = shell.write("events.jsonl", *bad)
 
@@ -181,6 +182,17 @@ def test_an_agent_that_takes_too_long_has_failed(shell: Shell, agent: str) -> No
     counted = shell.feed(message("1", "stick"), message("2", "go on"), options=options)
 
     assert summary(accepted=2, succeeded=1, failed=1, delivered=2) == counted
+
+
+@pytest.mark.parametrize(("agent", "what"), [("agent", "raised RuntimeError"), ("plain_agent", "timed out after 50 ms")])
+def test_how_a_callable_failed_is_said(shell: Shell, agent: str, what: str) -> None:
+    """Once, with the operation, and without its text."""
+    options = ("--agent", f"host:{agent}", "--deliver", "host:deliver", "--agent-timeout", "50ms")
+    given = json.dumps(message("1", "raise" if agent == "agent" else "stick"))
+    said = shell.run("run", shell.journal, *options, given=given).stderr
+    (admitted,) = shell.rows("timeline", shell.journal, "--type", "operation.admitted")
+
+    assert f"{admitted['operation_id']}: the agent {what}\n" == said
 
 
 def test_summary_for_people(shell: Shell, snapshot: SnapshotAssertion) -> None:

@@ -43,6 +43,7 @@ WRONG = [
     ("run", "j", *DELIVER, "--agent", "host:agent", "--grants", "missing"),
     ("run", "j", *DELIVER, "--agent", "host:agent", "--grants", "bad-grants"),
     ("run", "j", *DELIVER, "--agent", "host:agent", "--grants", "twice-grants"),
+    ("run", "j", *DELIVER, "--agent", "host:agent", "--grants", "empty-grants"),
     ("run", "folder", *DELIVER, "--agent", "host:agent"),
     ("run", "nowhere/j", *DELIVER, "--agent", "host:agent"),
     ("run", "plain/j", *DELIVER, "--agent", "host:agent"),
@@ -83,6 +84,7 @@ def test_wrong_usage_is_one_line_and_nothing_is_made(shell: Shell, snapshot: Sna
     (shell.folder / "broken.py").write_text("1 / 0\n")
     (shell.folder / "folder").mkdir()
     shell.write("bad-grants", {"actor": "a"})
+    shell.write("empty-grants", {"actor": "a", "tenant": "t", "aliases": [], "permissions": [1]})
     shell.write("twice-grants", {"actor": "a", "tenant": "t"}, {"actor": "a", "tenant": "u"})
     shell.here("run", "there", *shell.hosted, "--events", shell.write("none"))
     before = sorted(path.name for path in shell.folder.iterdir())
