@@ -5,7 +5,7 @@
 #   make check                    lint, formatting, types, layers
 #   make PYTHON=python3.13 test   name the Python to build .venv with
 
-PYTHON ?= $(firstword $(foreach each,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell $(each) -c $(RECENT) 2>/dev/null && echo yes),$(each))))
+PYTHON ?= $(firstword $(foreach each,python3 python3.13 python3.12 python3.11,$(if $(shell $(each) -c $(RECENT) 2>/dev/null && echo yes),$(each))))
 RECENT := 'import sys; sys.exit(sys.version_info < (3, 11))'
 ARGS ?=
 

@@ -1,6 +1,7 @@
 """The import package is assembled from the layer folders; these tests keep links, list and wheel in step."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 
 import counterfoil
+from counterfoil.infrastructure.unit import RELEASE
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("domain", "projections", "infrastructure")
-SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -106,10 +109,8 @@ def test_installed_wheel_is_imported(site: Path, tmp_path: Path) -> None:
 
 
 def test_installed_wheel_opens_a_journal(site: Path, tmp_path: Path) -> None:
-    """The SQL is found where the wheel was installed. Proves nothing before ``open`` is public."""
-    program = (
-        "import counterfoil\nif 'open' in counterfoil.__all__:\n    with counterfoil.open('journal.sqlite'):\n        pass\n"
-    )
+    """The SQL is found where the wheel was installed."""
+    program = "import counterfoil\nwith counterfoil.open('journal.sqlite'):\n    pass\n"
     run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(site))
 
 
@@ -123,7 +124,32 @@ def test_public_names_are_sorted_and_served() -> None:
 
 
 def test_import_loads_nothing_else(tmp_path: Path) -> None:
-    """The front door is cheap to import: what it serves is loaded on first use."""
-    program = "import sys; old = set(sys.modules); import counterfoil; print(*(set(sys.modules) - old))"
+    """The front door is cheap to import: what it serves is loaded on first use, whatever an environment has loaded before."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); old = set(sys.modules); import counterfoil; "
+        "print(*(set(sys.modules) - old))"
+    )
 
-    assert run(sys.executable, "-c", program, cwd=tmp_path).split() == ["counterfoil"]
+    for options in ((), ("-I", "-S")):  # with the site's .pth files, which may load importlib, and without
+        assert run(sys.executable, *options, "-c", program, cwd=tmp_path).split() == ["counterfoil"]
+
+
+def test_release_is_the_version_of_the_package() -> None:
+    """What openings record of themselves is what was installed."""
+    assert RELEASE == PROJECT["version"]
+
+
+def test_pythons_are_the_same_everywhere() -> None:
+    """The classifiers begin with the oldest Python that is required, and `make` looks for each of them and no other."""
+    classified = [
+        line.rpartition(" ")[2] for line in PROJECT["classifiers"] if line.startswith("Programming Language :: Python :: 3.")
+    ]
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    searched = re.search(r"foreach each,python3 ([^,]+),", makefile)
+    assert searched is not None
+
+    assert f">={classified[0]}" == PROJECT["requires-python"]
+    assert [f"python{version}" for version in reversed(classified)] == searched[1].split()
+    assert f"({classified[0].replace('.', ', ')})" in makefile
+    assert f"py{classified[0].replace('.', '')}" == PYPROJECT["tool"]["ruff"]["target-version"]
+    assert classified[0] == PYPROJECT["tool"]["mypy"]["python_version"]

@@ -6,9 +6,14 @@ import json
 import os
 import re
 import stat
+from typing import get_args
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
+
+from counterfoil.domain.event import ActorKind
+from counterfoil.infrastructure.cli.timeline import ACTOR_KINDS, OUTCOMES
+from counterfoil.projections.timeline import TimelineOutcome
 
 from .conftest import SECRET, Shell, masked, message
 
@@ -132,3 +137,9 @@ def test_an_empty_journal(shell: Shell) -> None:
     for verb in ("unresolved", "timeline", "stats"):
         assert "" == shell.here(verb, shell.journal).stdout
     assert 0 == json.loads(shell.here("verify", shell.journal, "--json").stdout)["position"]
+
+
+def test_every_outcome_of_a_timeline_can_be_asked_for() -> None:
+    """The words stand twice, so that the help needs no model."""
+    assert get_args(TimelineOutcome) == OUTCOMES
+    assert get_args(ActorKind) == ACTOR_KINDS
