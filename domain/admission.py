@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .decision import Context, Payload, Step, Steps
+from .duration import DAY as DAY
 from .operation import EntryPutBack, EntrySteppedOver, Operation, OperationAdmitted, OperationRepeated
 from .route import Entry, Queue
 
@@ -26,8 +27,6 @@ AdmissionReason: TypeAlias = Literal[
 
 RETRYABLE: Final = frozenset({"capacity", "unavailable", "stopped"})
 """Refusals after which a transport must not acknowledge."""
-
-DAY: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,10 @@ from typing import Final
 from .errors import InvalidValue
 
 _TEXT: Final = re.compile(r"(?:(\d{1,15})d)?(?:(\d{1,15})h)?(?:(\d{1,15})m(?!s))?(?:(\d{1,15})s)?(?:(\d{1,15})ms)?")
-_UNITS: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
+SECOND: Final = 1_000_000
+DAY: Final = 86_400 * SECOND
+
+_UNITS: Final = (DAY, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
 
 
 def microseconds(value: timedelta | str, *, name: str) -> int:

@@ -57,6 +57,14 @@ def checked_id(value: Any, *, name: str) -> str:
         raise InvalidValue(f"{name} {error.message()}") from None
 
 
+_OURS: Final = re.compile(r"(op|rt|lk|opn|sc)-[0-9a-f]{32}")
+
+
+def is_our_originator(value: str) -> bool:
+    """Tell whether an originator id has the form of the journal's own aggregates, which take no events of others."""
+    return _OURS.fullmatch(value) is not None
+
+
 _OPERATION: Final = re.compile(r"op-[0-9a-f]{32}")
 
 

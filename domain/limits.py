@@ -6,11 +6,8 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final
 
-from .duration import in_words, microseconds
+from .duration import DAY, SECOND, in_words, microseconds
 from .errors import InvalidValue
-
-_SECOND: Final = 1_000_000
-_DAY: Final = 86_400 * _SECOND
 
 #: name -> (least, most); counts, bytes and days. The hard caps are those of the systems that this continues, but for the two of a
 #: process.
@@ -29,12 +26,12 @@ COUNTS: Final = {
 }
 #: name -> (least, most) in microseconds.
 DURATIONS: Final = {
-    "stop_deadline": (1_000, 300 * _SECOND),
-    "lease_ttl": (_SECOND, 300 * _SECOND),
-    "approval_ttl": (_SECOND, 300 * _SECOND),
-    "busy_wait": (1_000, 300 * _SECOND),
-    "max_wait": (1_000, 400 * _DAY),
-    "max_turn": (1_000, _DAY),
+    "stop_deadline": (1_000, 300 * SECOND),
+    "lease_ttl": (SECOND, 300 * SECOND),
+    "approval_ttl": (SECOND, 300 * SECOND),
+    "busy_wait": (1_000, 300 * SECOND),
+    "max_wait": (1_000, 400 * DAY),
+    "max_turn": (1_000, DAY),
 }
 
 

@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from counterfoil.domain.errors import Closed, ForkedError
 
@@ -38,6 +38,7 @@ class Command(Protocol[A]):
         ...
 
 
+@runtime_checkable
 class GivesBack(Protocol):
     """A command that acquires something which must not stay with a caller that is gone."""
 
@@ -93,9 +94,6 @@ class Committer:
         future: asyncio.Future[A] = loop.create_future()
         self._put(Request(command, future, loop))
         return future
-
-    def on_writer_thread(self) -> bool:
-        return threading.current_thread() is self._thread
 
     def close(self) -> None:
         """Finish what is queued and end the thread; later commands raise `Closed`."""
@@ -177,10 +175,9 @@ class Committer:
             future.set_exception(request.error)
 
     def _give_back(self, request: Request[Any]) -> None:
-        give_back = getattr(request.command, "give_back", None)
-        if give_back is None or request.error is not None:
+        if request.error is not None or not isinstance(request.command, GivesBack):
             return
-        command = give_back(request.result)
+        command = request.command.give_back(request.result)
         if command is not None:
             with contextlib.suppress(Closed):
                 self.submit(command)

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from counterfoil.domain.admission import Admission, AdmissionReason
 from counterfoil.domain.errors import CounterfoilError, ForkedError, InvalidValue
+from counterfoil.domain.exchange import Action
 from counterfoil.domain.identity import Grant
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
@@ -152,10 +153,18 @@ def _path_of(url: str | os.PathLike[str]) -> Path | None:
 
 def refusal_before_journal(inbound: Inbound, grant: Grant, limits: Limits, now: int) -> AdmissionReason | None:
     """Return what refuses an event without a look at the journal, in the order of ADM-01, or None."""
-    if len(inbound.body) > limits.max_input_bytes:
+    if is_oversized(inbound, limits):
         return "oversized"
     if grant.identity.refusal(now) is not None:
         return "revoked"
-    if inbound.text.lstrip().startswith("/"):
-        return "unknown_command"
-    return None
+    return "unknown_command" if action_of(inbound) == "command" else None
+
+
+def is_oversized(inbound: Inbound, limits: Limits) -> bool:
+    """Tell whether a text is longer than an opening takes."""
+    return len(inbound.body) > limits.max_input_bytes
+
+
+def action_of(inbound: Inbound) -> Action:
+    """Return what an event asks for: a text that begins with a slash is a command."""
+    return "command" if inbound.text.lstrip().startswith("/") else "message"

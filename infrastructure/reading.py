@@ -14,17 +14,18 @@ from typing import Any, Final, TypeVar
 
 from counterfoil.domain.errors import FormatUnknown, InvalidValue, JournalDamaged
 from counterfoil.domain.event import Recorded, UnknownEvent
-from counterfoil.domain.identity import Reach
+from counterfoil.domain.identity import Reach, instant_of
 from counterfoil.domain.ids import ROUTE_LOCK, lock_id
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.lock import LockGranted, fence_of, fence_text
 from counterfoil.domain.operation import OPERATION_PREFIX, OperationAdmitted, OperationClaimed
 from counterfoil.projections.story import Story, story_of
-from counterfoil.projections.timeline import SETTLED, Names, TimelineEntry, TimelineFilter, entry_of, instant
+from counterfoil.projections.timeline import SETTLED, Names, TimelineEntry, TimelineFilter, entry_of
 from counterfoil.projections.unresolved import UnresolvedRow
 
 from .pages import Page as Page
 from .pages import cursor_position, page_limit
+from .remembering import text_of
 from .rows import EventRow
 from .seen import TIMELINE, is_id, seen_by, visible_operation
 from .sqlite.store import READ, SQLiteStore
@@ -147,8 +148,8 @@ def _unresolved(row: UnresolvedRow, now: int, is_live: Callable[[int], bool] | N
         reply_state=row.reply_state,
         attempts=row.attempts,
         version=row.version,
-        admitted_at=instant(row.admitted_at),
-        updated_at=instant(row.updated_at),
+        admitted_at=instant_of(row.admitted_at),
+        updated_at=instant_of(row.updated_at),
         age=timedelta(microseconds=max(0, now - row.admitted_at)),
         holder=holder,
         holder_alive=None if holder is None or is_live is None else is_live(holder),
@@ -211,7 +212,7 @@ def _names_of(store: SQLiteStore, events: Iterable[Recorded], with_text: bool) -
         external[position] = _external_id(store, position)
         if with_text:
             payload = store.payload(position)
-            texts[position] = None if payload is None else payload.body.decode("utf-8", "surrogatepass")
+            texts[position] = None if payload is None else text_of(payload.body)
         if recorded.originator_id.startswith(OPERATION_PREFIX):
             operations[position if header.operation is None else header.operation] = recorded.originator_id
         elif header.operation is not None and header.operation not in operations:
@@ -318,7 +319,7 @@ def statistics(store: SQLiteStore, reach: Reach) -> Statistics:
 def _measured(hour: int | None, connection: str, measure: str, count: int, total: int, longest: int) -> Measured:
     timed = measure in _TIMED
     return Measured(
-        hour=None if hour is None else instant(hour),
+        hour=None if hour is None else instant_of(hour),
         connection=connection,
         measure=measure,
         count=count,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from counterfoil.domain.exchange import Reply
-from counterfoil.domain.identity import Reach, Scope, instant_of
+from counterfoil.domain.identity import Reach, instant_of
 from counterfoil.domain.ids import is_operation_id
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation, OperationAdmitted
@@ -86,6 +86,6 @@ def waiting_routes(store: SQLiteStore, reach: Reach) -> list[WaitingRoute]:
     found = []
     for route, opening_id, scope_id in store.waiting_routes():
         scoped = store.scope_by_id(scope_id)
-        if scoped is not None and scoped.tenant is not None and reach.includes(Scope(scoped.tenant, scoped.account, scoped.user)):
+        if scoped is not None and scoped.scope is not None and reach.includes(scoped.scope):
             found.append(WaitingRoute(route, opening_id))
     return found

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from counterfoil.domain import erasure, lock, opening, operation, route
 from counterfoil.domain.event import REGISTRY, Header, Recorded
+from counterfoil.domain.identity import Scope
 
 SQLRow: TypeAlias = tuple[Any, ...]
 
@@ -68,6 +69,11 @@ class Scoped(NamedTuple):
     tenant: str | None
     account: str | None
     user: str | None
+
+    @property
+    def scope(self) -> Scope | None:
+        """Whose it is; None once it was erased."""
+        return None if self.tenant is None else Scope(self.tenant, self.account, self.user)
 
     def __repr__(self) -> str:
         return f"Scoped({self.scope_id.hex()})"

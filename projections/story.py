@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from counterfoil.domain.duration import in_words, microseconds
 from counterfoil.domain.event import Recorded
+from counterfoil.domain.identity import instant_of
 from counterfoil.domain.operation import (
     Operation,
     OperationAbandoned,
@@ -24,7 +25,7 @@ from counterfoil.domain.operation import (
     evolve,
 )
 
-from .timeline import Names, describe, entry_of, instant
+from .timeline import Names, describe, entry_of
 
 _AT_ONCE: Final = 1_000
 """Microseconds under which a step came with the one before: what one append holds is a microsecond apart."""
@@ -144,7 +145,7 @@ def story_of(
                 version=recorded.originator_version,
                 type=entry.type,
                 at=entry.recorded_at,
-                since=None if before is None else instant(recorded.recorded_at) - instant(before),
+                since=None if before is None else instant_of(recorded.recorded_at) - instant_of(before),
                 fence=fence or entry.detail.get("fence"),
                 sentence=describe(entry, fence),
                 text=entry.text,

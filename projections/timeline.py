@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -12,11 +12,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 from counterfoil.domain import erasure, lock, opening, operation, route
 from counterfoil.domain.duration import in_words
 from counterfoil.domain.event import REGISTRY, ActorKind, Recorded
-from counterfoil.domain.identity import Instant, instant_us
+from counterfoil.domain.identity import Instant, instant_of, instant_us
 from counterfoil.domain.ids import OptionalId
 from counterfoil.domain.model import Model, kept_as
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 TimelineOutcome: TypeAlias = Literal[
     "succeeded",
@@ -43,11 +41,6 @@ TYPE_OF_OUTCOME: Final[Mapping[str, str]] = {
     "delivery_failed": operation.ReplyDeliveryFailed.TYPE,
     "delivery_unknown": operation.ReplyDeliveryUnknown.TYPE,
 }
-
-
-def instant(microseconds: int) -> datetime:
-    """Return integer microseconds since 1970 as an instant in UTC, exactly."""
-    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _known(types: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -186,7 +179,7 @@ def entry_of(recorded: Recorded, event_type: str, names: Names) -> TimelineEntry
             event_id = erased(header.correlation)
     return TimelineEntry(
         position=recorded.position,
-        recorded_at=instant(recorded.recorded_at),
+        recorded_at=instant_of(recorded.recorded_at),
         type=event_type,
         version=recorded.originator_version,
         originator_id=recorded.originator_id,

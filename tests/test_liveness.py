@@ -190,7 +190,6 @@ if child == 0:
     except ForkedError:
         os.write(tell, b"refused")
     own.end()
-    own.forked()
     os.close(tell)
     sys.stdin.read()
     os._exit(0)
@@ -264,11 +263,6 @@ def test_memory_has_one_opening() -> None:
     own.end()
 
     assert not own.is_live(1)
-
-    own.begin(2)
-    own.forked()
-
-    assert not own.is_live(2)
 
 
 @pytest.mark.contract("JRN-10")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from counterfoil.domain import reconcile
 from counterfoil.domain.decision import Actor, Steps
 from counterfoil.domain.errors import NeedsRuntime
-from counterfoil.domain.identity import EVERY_TENANT, Reach, Scope
+from counterfoil.domain.identity import EVERY_TENANT, Reach
 from counterfoil.domain.ids import ScopeKey, is_operation_id
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.reconcile import Reconcile, Reconciliation, Resend
@@ -83,6 +83,5 @@ def may_see(unit: Unit, reach: Reach, scope_id: bytes) -> bool:
     tenant.
     """
     scoped = unit.scope_by_id(scope_id)
-    if scoped is None or scoped.tenant is None:
-        return reach.tenant is EVERY_TENANT
-    return reach.includes(Scope(scoped.tenant, scoped.account, scoped.user))
+    scope = None if scoped is None else scoped.scope
+    return reach.tenant is EVERY_TENANT if scope is None else reach.includes(scope)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.domain.errors import InvalidValue
 from counterfoil.domain.event import Header
+from counterfoil.domain.ids import is_our_originator
 
 from ..unit import Unit
-
-_OURS = re.compile(r"(?:op|rt|lk|opn|sc)-[0-9a-f]{32}")
 
 
 class VersionTaken(Exception):
@@ -28,7 +26,7 @@ class RecordForeign:
         positions = []
         taken: set[tuple[str, int]] = set()
         for originator_id, version, topic, state in self.events:
-            if _OURS.fullmatch(originator_id):
+            if is_our_originator(originator_id):
                 raise InvalidValue("an originator id of the journal's own aggregates takes no events of others; use another id")
             if (originator_id, version) in taken or unit.has_event(originator_id, version):
                 raise VersionTaken

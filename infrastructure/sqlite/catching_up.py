@@ -9,7 +9,7 @@ from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Projection
 
 from ..catching_up import fold_rows
-from .rows_of_projections import quoted, sql_of
+from .rows_of_projections import sql_of
 from .store import APPEND, SQLiteStore
 
 PAGE: Final = 1_000
@@ -41,10 +41,9 @@ def catch_up_aside(store: SQLiteStore) -> None:
         position = positions.get((projection.NAME, projection.VERSION))
         if position == upto:
             continue
-        table = quoted(projection.table)
-        store.connection.execute(sql_of(projection).create[0].replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+        store.connection.execute(sql_of(projection).create_aside)
         if position is not None:
-            store.connection.execute(f"INSERT INTO temp.{table} SELECT * FROM main.{table}")
+            store.connection.execute(sql_of(projection).fill_aside)
         _fold_gap(store, projection, position or 0, upto)
 
 

@@ -12,6 +12,7 @@ from counterfoil.domain.framing import GENESIS, chain_digest, leaf_digest
 from counterfoil.projections.catalogue import BUILT_IN
 
 from ..rows import EventRow, Head
+from .descriptor import side_file
 from .rows_of_projections import sql_of
 from .store import APPEND, APPLICATION_ID, READ, SCHEMA, SQLiteStore
 
@@ -21,10 +22,6 @@ CHECKED_DIGESTS: Final = 64
 _SMALLEST: Final = 512
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
-
-
-def _side(path: Path, name: str) -> Path:
-    return path.with_name(f"{path.name}-{name}")
 
 
 def _size(path: Path) -> int | None:
@@ -53,7 +50,7 @@ def check_path(path: Path, *, readonly: bool) -> None:
         raise NotAJournal(f"{path}: is empty; a journal is created by opening it for writing, for example by `counterfoil run`")
     if not size:
         for name in ("epoch", "live", "wal"):
-            beside = _side(path, name)
+            beside = side_file(path, name)
             if _size(beside) is not None and (size == 0 or name == "wal") and not _size(path):  # nobody is just making it
                 raise JournalDamaged(
                     f"{path}: is {'empty' if size == 0 else 'missing'} beside {beside.name}, so a journal was here; "
@@ -63,7 +60,7 @@ def check_path(path: Path, *, readonly: bool) -> None:
 
 def can_become_one(connection: sqlite3.Connection, path: Path | None) -> bool:
     """Tell whether there is nothing yet that could be a journal, or anything else."""
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    if connection.execute(SCHEMA.objects).fetchone()[0]:
         return False
     _check_application(connection, path, new=True)
     return True
@@ -74,7 +71,7 @@ def create(connection: sqlite3.Connection, journal_key: bytes) -> None:
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if connection.execute(SCHEMA.objects).fetchone()[0]:
             connection.execute("ROLLBACK")
             return
         for statement in SCHEMA.create.split(";\n"):
@@ -108,7 +105,7 @@ def check_kind(connection: sqlite3.Connection, path: Path | None) -> None:
     """Check application, format and size, not what is in it."""
     name = path or "the journal"
     _check_application(connection, path, new=False)
-    row = connection.execute("SELECT format FROM cf_head WHERE id = 1").fetchone()
+    row = connection.execute(SCHEMA.format).fetchone()
     if row is None:
         raise JournalDamaged(f"{name}: has no head; restore a backup")
     if row[0] != FORMAT:
@@ -119,7 +116,7 @@ def check_kind(connection: sqlite3.Connection, path: Path | None) -> None:
 
 def _check_application(connection: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    tables = connection.execute(SCHEMA.objects).fetchone()[0]
     if not new and application == 0 and tables == 0:
         raise JournalUnavailable(f"{path or 'the journal'}: is empty, or just being made by another process; try again")
     if application != APPLICATION_ID and not (new and application == 0):
@@ -130,7 +127,7 @@ def _check_size(connection: sqlite3.Connection, path: Path) -> None:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     page_size = connection.execute("PRAGMA page_size").fetchone()[0]
     present = (_size(path) or 0) // page_size
-    frames = max(0, (_size(_side(path, "wal")) or 0) - _WAL_HEADER) // (page_size + _FRAME_HEADER)
+    frames = max(0, (_size(side_file(path, "wal")) or 0) - _WAL_HEADER) // (page_size + _FRAME_HEADER)
     if present + frames < pages:
         raise JournalDamaged(f"{path}: is truncated: {present} of {pages} pages are there; restore a backup")
 

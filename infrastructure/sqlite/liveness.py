@@ -23,9 +23,6 @@ class Liveness(Protocol):
     def end(self) -> None:
         """Show that the own opening has ended; ending again does nothing."""
 
-    def forked(self) -> None:
-        """In a forked child: let go of the parent's sign of life without ending it."""
-
 
 class MemoryLiveness:
     """The liveness of a journal in memory: nobody else can have it open."""
@@ -43,10 +40,6 @@ class MemoryLiveness:
 
     def end(self) -> None:
         """Show that the own opening has ended; ending again does nothing."""
-        self._own = None
-
-    def forked(self) -> None:
-        """Forget the parent's opening."""
         self._own = None
 
 
@@ -110,12 +103,6 @@ class FileLiveness:
             with suppress(OSError):
                 self._file(self._own).unlink()
         self._sign.close()
-
-    def forked(self) -> None:
-        """In a forked child: close the descriptors. `os.fork` does so by itself; again does nothing."""
-        for descriptor in (self._sign, self._probe):
-            if descriptor is not None:
-                descriptor.forked()
 
     def _file(self, opening_id: int) -> Path:
         return self._path if self._byte_locks else side_file(self._path, str(opening_id))

@@ -13,7 +13,7 @@ from .beside import Beside, beside_file, beside_memory
 from .creation import can_become_one, check, check_kind, check_path, create
 from .descriptor import side_file
 from .liveness import check_locking
-from .store import connect
+from .store import SCHEMA, connect
 from .version import check_version
 
 
@@ -46,7 +46,7 @@ def open_journal(path: Path | None, *, readonly: bool, busy_us: int) -> tuple[sq
 
 
 def _create_if_empty(connection: sqlite3.Connection, queue: AppendQueue, busy_us: int, name: str) -> None:
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    if connection.execute(SCHEMA.objects).fetchone()[0]:
         return
     if not queue.acquire(busy_us):
         raise JournalUnavailable(f"{name}: another process holds the journal; try again")

@@ -29,6 +29,7 @@ from eventsourcing.persistence import (
 
 from counterfoil.domain.errors import JournalUnavailable
 from counterfoil.domain.event import REGISTRY, Event
+from counterfoil.domain.ids import is_our_originator
 
 from ..commands.recording import RecordForeign, VersionTaken
 from ..core import Core
@@ -43,7 +44,6 @@ LOOK: Final = 0.25
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
 _NO_LIMIT: Final = -1
-_OURS: Final = re.compile(r"(op|rt|lk|opn|sc)-[0-9a-f]{32}")
 _TOPIC: Final = re.compile(r"([a-z_]+\.[a-z_]+)/([1-9][0-9]*)")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -70,7 +70,7 @@ class SQLiteJournalRecorder(ApplicationRecorder):
             return []
         rows = [(str(each.originator_id), each.originator_version, each.topic, bytes(each.state)) for each in stored_events]
         for originator_id, *_ in rows:
-            if _OURS.fullmatch(originator_id):
+            if is_our_originator(originator_id):
                 raise ProgrammingError("the streams of the journal's own aggregates are appended by its commands alone")
         with _in_their_words():
             return self._core.committer.submit(RecordForeign(rows)).result()

@@ -25,6 +25,9 @@ class ProjectionSQL(NamedTuple):
     select_row: str
     select_all: str
     """The stored rows in order of their keys, whatever temporary table hides them."""
+    create_aside: str
+    """A temporary table of the same name, which hides the stored one."""
+    fill_aside: str
     put: str
     delete: str
 
@@ -52,6 +55,8 @@ def sql_of(projection: Projection[Any]) -> ProjectionSQL:
         create=tuple(create),
         select_row=f"SELECT {names} FROM {table} WHERE {where}",
         select_all=f"SELECT {names} FROM main.{table} ORDER BY {', '.join(quoted(name) for name in keys)}",
+        create_aside=create[0].replace("CREATE TABLE", "CREATE TEMP TABLE", 1),
+        fill_aside=f"INSERT INTO temp.{table} SELECT * FROM main.{table}",
         put=f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})",
         delete=f"DELETE FROM {table} WHERE {where}",
     )

@@ -18,7 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from counterfoil.domain.errors import InvalidValue, JournalDamaged
 from counterfoil.domain.event import REGISTRY
-from counterfoil.domain.identity import EVERY_TENANT, Every, reach
+from counterfoil.domain.identity import EVERY_TENANT, Every, instant_of, reach
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.turn import Answer, Delivery
 from counterfoil.infrastructure import reading
@@ -27,7 +27,7 @@ from counterfoil.infrastructure.commands.recording import RecordForeign
 from counterfoil.infrastructure.reading import Page
 from counterfoil.infrastructure.seen import TIMELINE
 from counterfoil.infrastructure.sqlite.store import APPEND, SQLiteStore
-from counterfoil.projections.timeline import SETTLED, TYPE_OF_OUTCOME, TimelineEntry, TimelineFilter, instant
+from counterfoil.projections.timeline import SETTLED, TYPE_OF_OUTCOME, TimelineEntry, TimelineFilter
 
 from .conftest import OWN, Told, identity
 
@@ -240,8 +240,8 @@ FILTERS: tuple[tuple[dict[str, Any], Callable[[TimelineEntry], bool]], ...] = (
     ),
     ({"after": 20}, lambda each: each.position > 20),
     ({"before": 30}, lambda each: each.position < 30),
-    ({"since": instant(1_767_225_620_000_000)}, lambda each: each.recorded_at >= instant(1_767_225_620_000_000)),
-    ({"until": instant(1_767_225_640_000_000)}, lambda each: each.recorded_at < instant(1_767_225_640_000_000)),
+    ({"since": instant_of(1_767_225_620_000_000)}, lambda each: each.recorded_at >= instant_of(1_767_225_620_000_000)),
+    ({"until": instant_of(1_767_225_640_000_000)}, lambda each: each.recorded_at < instant_of(1_767_225_640_000_000)),
 )
 
 
@@ -323,7 +323,7 @@ def test_times_are_found_to_the_microsecond(told: Told) -> None:
 
 def test_empty_journal_has_nothing_to_show(told: Told) -> None:
     """And no call fails on it."""
-    assert Page((), None) == told.timeline(ALL, TimelineFilter(since=instant(0), until=instant(2**50)))
+    assert Page((), None) == told.timeline(ALL, TimelineFilter(since=instant_of(0), until=instant_of(2**50)))
     assert Page((), None) == told.unresolved(ALL)
     assert not told.explain("1", ALL)
     assert told.read(reading.statistics, ALL) == reading.Statistics((), ())
@@ -544,7 +544,7 @@ def cost(store: SQLiteStore, where: TimelineFilter, **options: Any) -> tuple[int
 
 @pytest.mark.contract("AUD-01")
 @pytest.mark.parametrize("newest_first", [False, True])
-@pytest.mark.parametrize("where", [{}, {"conversation": "c1"}, {"actor": "ann"}, {"since": instant(1_767_225_601_050_000)}])
+@pytest.mark.parametrize("where", [{}, {"conversation": "c1"}, {"actor": "ann"}, {"since": instant_of(1_767_225_601_050_000)}])
 def test_page_deep_in_a_big_journal_costs_what_the_first_one_costs(
     big: SQLiteStore, where: dict[str, Any], newest_first: bool
 ) -> None:

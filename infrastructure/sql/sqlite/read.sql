@@ -34,12 +34,6 @@ SELECT position, recorded_at, originator_id, originator_version, type, type_vers
     connection, conversation, thread, actor, operation, correlation, causation, state, digest
 FROM cf_event WHERE position = ?1 OR operation = ?1 ORDER BY position
 
--- name: operations_by_external_id
--- Admissions of a platform's event id.
-SELECT cf_event.position, cf_event.originator_id, cf_event.scope_id
-FROM cf_external_id JOIN cf_event USING (position)
-WHERE external_id = ? AND type = 'operation.admitted' ORDER BY cf_event.position
-
 -- name: payload
 -- A text and its salt.
 SELECT salt, body FROM cf_payload WHERE position = ?
@@ -55,11 +49,6 @@ SELECT type, type_version, state FROM cf_event WHERE position = ?
 -- name: external_id
 -- The platform's id of the event or message at a position.
 SELECT external_id FROM cf_external_id WHERE position = ?
-
--- name: delivered_message
--- The platform's id of the newest sent message of an operation.
-SELECT external_id FROM cf_external_id JOIN cf_event USING (position)
-WHERE operation = ? ORDER BY cf_event.position DESC LIMIT 1
 
 -- name: scope_of
 -- The scope of a tenant, account and user.

@@ -80,3 +80,11 @@ CREATE TABLE cf_projection (
     position INTEGER NOT NULL,
     PRIMARY KEY (name, version)
 ) STRICT, WITHOUT ROWID
+
+-- name: objects
+-- How many tables and indexes the file has; none in one that is only just being made.
+SELECT count(*) FROM sqlite_master
+
+-- name: format
+-- The format that the journal was written in.
+SELECT format FROM cf_head WHERE id = 1
