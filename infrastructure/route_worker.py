@@ -22,13 +22,13 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer, Delivery, cut
 
-from .callbacks import Agent, call, in_thread, is_async
+from .callbacks import Agent, in_thread, is_async
 from .commands.turn import Claim, Claimed, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
 from .owed import Owed
 from .remembering import reply_to, text_of
 
 if TYPE_CHECKING:
-    from .runtime import Runtime
+    from .routes import Routes
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +116,8 @@ class Run:
 class RouteWorker:
     """Run what waits on one route until nothing does."""
 
-    def __init__(self, runtime: Runtime, route: str) -> None:
-        self.runtime = runtime
+    def __init__(self, routes: Routes, route: str) -> None:
+        self.routes = routes
         self.route = route
         self.jobs: dict[int, Job] = {}
         """By position of the admission, what this process may run."""
@@ -135,7 +135,7 @@ class RouteWorker:
     def add(self, position: int, job: Job) -> None:
         if position not in self.jobs:
             self.jobs[position] = job
-            self.runtime.counters["queued"] += 1
+            self.routes.counters["queued"] += 1
 
     def start(self) -> None:
         """Begin, if it is not at work already; what is at work sees what was added."""
@@ -145,14 +145,14 @@ class RouteWorker:
     def lose_lease(self) -> None:
         """The route is no longer this process's: stop what runs under its lease."""
         self.fence = None
-        self.runtime.counters["lease_losses"] += 1
+        self.routes.counters["lease_losses"] += 1
         if self.run is not None:
             self.run.abort("lease_lost")
 
     async def _work(self) -> None:
         retry = FIRST_RETRY
         try:
-            while not self.runtime.stopping:
+            while not self.routes.stopping:
                 step = await self._guarded_step()
                 if step == "closed":
                     self.leave()
@@ -163,19 +163,19 @@ class RouteWorker:
                 retry = min(retry * 2, LONGEST_RETRY) if step == "retry" else FIRST_RETRY
         finally:
             self.task = None
-            self.runtime.forget(self)
-        if self.jobs and not self.runtime.stopping:  # never when it was cancelled: whoever did that wants it to end
+            self.routes.forget(self)
+        if self.jobs and not self.routes.stopping:  # never when it was cancelled: whoever did that wants it to end
             self.start()
 
     async def _guarded_step(self) -> Step:
         try:
-            async with self.runtime.slots:
-                step = "idle" if self.runtime.stopping else await self._step()
+            async with self.routes.slots:
+                step = "idle" if self.routes.stopping else await self._step()
             if step == "wait":
-                await self.runtime.wait_for_route(self._claimed)
+                await self.routes.wait_for_route(self._claimed)
             return step
         except JournalUnavailable:
-            self.runtime.counters["storage_failures"] += 1
+            self.routes.counters["storage_failures"] += 1
         except Closed:
             return "closed"
         except Exception as error:
@@ -196,7 +196,7 @@ class RouteWorker:
         known = set(self.jobs)
         job = None if expected is None else self.jobs[expected]
         prepared = None if job is None else await self._prepare(job)
-        if self.runtime.stopping:
+        if self.routes.stopping:
             return "idle"
         claimed = self._claimed = await self._claim(None if isinstance(prepared, Answer) else expected)
         match claimed.found:
@@ -217,17 +217,17 @@ class RouteWorker:
         return "wait"
 
     async def _claim(self, expected: int | None) -> Claimed:
-        claimed: Claimed = await self.runtime.submit(Claim(self.route, expected))
+        claimed: Claimed = await self.routes.submit(Claim(self.route, expected))
         if claimed.found == "claimed":
             assert claimed.operation is not None
             self.fence, self.lease_id, self.last_run = claimed.fence, claimed.lease_id, claimed.operation.operation_id
-            self.runtime.keep_renewing()
+            self.routes.keep_renewing()
         return claimed
 
     async def _rest(self) -> Step:
         """Nothing waits: give the lease back, if one is left. A failure keeps it, for the next time."""
         if self.fence is not None:
-            if await self.runtime.submit(Release(self.route, self.fence, self.last_run)) == "needed":
+            if await self.routes.submit(Release(self.route, self.fence, self.last_run)) == "needed":
                 return "wait"  # for the history to move on: an entry came since the claim, or another runtime runs one
             self.fence = None
         return "idle" if not self.jobs else "again"
@@ -240,37 +240,31 @@ class RouteWorker:
     def _drop(self, position: int) -> Job | None:
         job = self.jobs.pop(position, None)
         if job is not None:
-            self.runtime.counters["queued"] -= 1
-            self.runtime.made_room()
+            self.routes.counters["queued"] -= 1
+            self.routes.made_room()
         return job
 
     # Before the claim.
 
     async def _prepare(self, job: Job) -> Agent | Answer:
         """Return the agent for an entry, or how the entry ends instead once it is the head."""
-        if job.grant.identity.refusal(self.runtime.journal.core.now()) is not None:
+        if job.grant.identity.refusal(self.routes.core.now()) is not None:
             return Answer("failed", "identity_revoked")
         if job.alias not in job.grant.aliases:
             return Answer("failed", "rejected")
-        try:
-            agent = await call(self.runtime.resolve_agent, job.alias, job.grant.identity, job.inbound)
-        except Exception as error:
-            log.warning("resolve_agent raised %s", type(error).__name__)
-            agent = None
-        if not callable(agent):
-            return Answer("failed", "runtime_error", FAILURE_NOTICE)
-        return agent  # type: ignore[no-any-return]
+        agent = await self.routes.host.agent(job.alias, job.grant, job.inbound)
+        return Answer("failed", "runtime_error", FAILURE_NOTICE) if agent is None else agent
 
     async def _look_at(self, head: Operation, known: set[int]) -> Step:
         """Make the head of the route this process's next job: what others admitted is authorised anew from its stored text."""
         if head.position not in self.jobs:
-            found = await self.runtime.look_up(head)
+            found = await self.routes.look_up(head)
             for position in known - found.waiting:
                 self._drop(position)
             if found.inbound is None or not found.inbound.text:
                 await self._refuse(head, "rejected")
                 return "again"
-            grant = await self.runtime.grant_for(found.inbound, "message")
+            grant = await self.routes.host.authorize(found.inbound, "message")
             if isinstance(grant, Admission) and grant.reason == "authorization_failed":
                 return "retry"  # the host could not say: what was accepted waits until it can
             if isinstance(grant, Admission) or grant.identity.scope != found.scope:
@@ -281,14 +275,14 @@ class RouteWorker:
         return "again"
 
     async def _refuse(self, head: Operation, code: str) -> None:
-        if await self.runtime.submit(SettleUnclaimed(head.operation_id, Answer("failed", code))) is not None:
-            self.runtime.count_outcome("failed")
+        if await self.routes.submit(SettleUnclaimed(head.operation_id, Answer("failed", code))) is not None:
+            self.routes.count_outcome("failed")
 
     async def _end_unclaimed(self, position: int, job: Job, answer: Answer) -> None:
-        operation: Operation | None = await self.runtime.submit(SettleUnclaimed(job.operation_id, answer))
+        operation: Operation | None = await self.routes.submit(SettleUnclaimed(job.operation_id, answer))
         self._drop(position)
         if operation is not None:
-            self.runtime.count_outcome(answer.outcome)
+            self.routes.count_outcome(answer.outcome)
             if answer.reply:
                 await self._deliver(operation, job, answer.reply)
 
@@ -303,7 +297,7 @@ class RouteWorker:
         if (owed := self.owed) is not None:
             self._landed(owed, await owed.answer())
         if self.fence is not None:
-            await self.runtime.submit(Release(self.route, self.fence, self.last_run, force=True))
+            await self.routes.submit(Release(self.route, self.fence, self.last_run, force=True))
             self.fence = None
 
     # The turn.
@@ -334,33 +328,33 @@ class RouteWorker:
 
     async def _answer(self, operation: Operation, fence: int, agent: Agent, turn: Turn) -> Answer | None:
         """Run the agent and return how the run ended; None when it did not, and nobody can tell."""
-        if self.runtime.stopping:
+        if self.routes.stopping:
             return Answer("cancelled", "cancelled_at_shutdown")
-        limits = self.runtime.limits
+        limits = self.routes.limits
         run = self.run = Run(agent, turn)
-        self.runtime.counters["active"] += 1
+        self.routes.counters["active"] += 1
         try:
             if await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6):
                 return run.answer()
         finally:
-            self.runtime.counters["active"] -= 1
+            self.routes.counters["active"] -= 1
             self.run = None
             if not run.task.done():
-                self.runtime.refuse_late(run, operation.operation_id, fence)
+                self.routes.refuse_late(run, operation.operation_id, fence)
         given_up = self._owe(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
-        self._landed(given_up, await self.runtime.insist(given_up))
+        self._landed(given_up, await self.routes.insist(given_up))
         return None
 
     async def _deliver(self, operation: Operation, job: Job, text: str) -> Settled:
         """Send a staged reply and record what is known of it. An identity that is no longer active sends nothing."""
-        runtime = self.runtime
-        body, truncated = cut(text, runtime.limits.max_response_bytes)
-        runtime.counters["truncated"] += truncated
+        routes = self.routes
+        body, truncated = cut(text, routes.limits.max_response_bytes)
+        routes.counters["truncated"] += truncated
         try:
-            if job.grant.identity.refusal(runtime.journal.core.now()) is not None:
+            if job.grant.identity.refusal(routes.core.now()) is not None:
                 delivery = Delivery("delivery_failed", "identity_revoked")
             else:
-                delivery = await runtime.send(reply_to(operation, job.inbound, text_of(body)))
+                delivery = await routes.host.send(reply_to(operation, job.inbound, text_of(body)))
         except asyncio.CancelledError:
             with suppress(Closed):
                 self._owe(Mark(operation.operation_id, 1, Delivery("delivery_unknown", "stop_deadline")))
@@ -371,14 +365,14 @@ class RouteWorker:
 
     def _owe(self, command: Settle | GiveUp | Mark) -> Owed[Settled | None]:
         """Submit a command that must not be lost; the end of this task leaves it, under way or not, to the next `stop`."""
-        self.owed = owed = Owed[Settled | None](self.runtime.journal.core.committer, command)
+        self.owed = owed = Owed[Settled | None](self.routes.core.committer, command)
         owed.submit()
         return owed
 
     async def _insist(self, command: Settle | Mark) -> Settled:
         """Submit a command until the journal has it."""
         owed = self._owe(command)
-        settled = await self.runtime.insist(owed)
+        settled = await self.routes.insist(owed)
         self._landed(owed, settled)
         assert settled is not None
         return settled
@@ -392,7 +386,7 @@ class RouteWorker:
         if settled is None:
             return
         if isinstance(command, Settle) and settled.found == "settled":
-            self.runtime.count_outcome(command.answer.outcome)
+            self.routes.count_outcome(command.answer.outcome)
         if isinstance(command, Settle | Mark) and command.fence is not None and command.fence == self.fence:
             if settled.found == "late":
                 self.lose_lease()

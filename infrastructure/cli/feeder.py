@@ -96,7 +96,7 @@ class Feeder:
             if answer.reason == "capacity":
                 await self._runtime.wait_for_room()
                 if since is not None and asyncio.get_running_loop().time() - since > SAID_AFTER:
-                    counters = self._runtime.counters
+                    counters = self._runtime.journal.diagnostics()
                     idle = not (counters["queued"] or counters["active"])
                     self._say(f"waits for room{IDLE if idle else ''}")
                     since = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,11 +11,9 @@ from typing import Final
 
 import click
 
-from counterfoil.domain.exchange import Reply
 from counterfoil.domain.identity import EVERY_TENANT, Identity
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
-from counterfoil.domain.turn import Delivery
 from counterfoil.infrastructure.callbacks import Agent, Authorize, Deliver
 from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
 from counterfoil.infrastructure.runtime import Runtime
@@ -33,6 +30,8 @@ from .stopping import INTERRUPTED, Stop
 PROGRESS_SECONDS: Final = 5.0
 TROUBLE_SECONDS: Final = 20.0
 """How long a run that has read everything goes on while the journal takes nothing."""
+STEPS: Final = ("admitted", "completed", "failed", "cancelled")
+"""The counters that tell that something has been done."""
 SHORT_STOP: Final = timedelta(seconds=5)
 """How long a stop waits when the journal takes nothing: what it waits for are records."""
 
@@ -52,37 +51,17 @@ class Host:
     """The options with which a reply is sent again, as they were given."""
 
 
-class CountingRuntime(Runtime):
-    """A runtime that counts what is known of its sendings."""
+def _runtime(journal: AsyncJournal, host: Host) -> Runtime:
+    async def resolve_agent(_alias: str, _identity: Identity, _inbound: Inbound) -> Agent:
+        return host.agent
 
-    def __init__(self, journal: AsyncJournal, host: Host) -> None:
-        async def resolve_agent(_alias: str, _identity: Identity, _inbound: Inbound) -> Agent:
-            return host.agent
-
-        super().__init__(
-            journal,
-            authorize=host.authorize,
-            resolve_agent=resolve_agent,
-            deliver=host.deliver,
-            deliver_timeout=host.deliver_timeout,
-        )
-        self.sendings: Counter[str] = Counter()
-
-    async def send(self, reply: Reply) -> Delivery:
-        """Send, and count how it ended; a sending that is cut off is unknown."""
-        outcome = "delivery_unknown"
-        try:
-            delivery = await super().send(reply)
-            outcome = delivery.outcome
-            return delivery
-        finally:
-            self.sendings[outcome] += 1
-
-    @property
-    def steps(self) -> int:
-        """How much has been done so far."""
-        counters = self.counters
-        return sum(counters[name] for name in ("admitted", "completed", "failed", "cancelled")) + self.sendings.total()
+    return Runtime(
+        journal,
+        authorize=host.authorize,
+        resolve_agent=resolve_agent,
+        deliver=host.deliver,
+        deliver_timeout=host.deliver_timeout,
+    )
 
 
 async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
@@ -90,7 +69,7 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
     with Stop() as stop, Failures() as failures:
         host = replace(host, agent=failures.told_of(host.agent))
         async with open_async(host.journal, limits=host.limits) as journal:
-            runtime = CountingRuntime(journal, host)
+            runtime = _runtime(journal, host)
             feeder = Feeder(runtime, Lines(source), stop)
             try:
                 await _work(host, runtime, feeder, stop)
@@ -105,7 +84,7 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
         return 0 if feeder.tally.all_well else 1
 
 
-async def _work(host: Host, runtime: CountingRuntime, feeder: Feeder, stop: Stop) -> None:
+async def _work(host: Host, runtime: Runtime, feeder: Feeder, stop: Stop) -> None:
     if host.resume:
         await runtime.resume(operator(), tenant=EVERY_TENANT)
     feeding = asyncio.create_task(feeder.feed(), name="counterfoil-feeder")
@@ -145,7 +124,7 @@ async def _until_done(task: asyncio.Task[object], stop: Stop, progress: _Progres
 class _Progress:
     """Look now and then at how far a run is: say it on a terminal, and notice when nothing moves because the store fails."""
 
-    def __init__(self, runtime: CountingRuntime, tally: Tally) -> None:
+    def __init__(self, runtime: Runtime, tally: Tally) -> None:
         self._runtime = runtime
         self._tally = tally
         self._says = sys.stderr.isatty() and not sys.stdout.isatty()
@@ -159,13 +138,14 @@ class _Progress:
 
     def look(self) -> None:
         now = asyncio.get_running_loop().time()
-        steps, failures = self._runtime.steps, self._runtime.counters["storage_failures"]
+        counters = self._runtime.journal.diagnostics()
+        steps = sum(counters[name] for name in STEPS) + sum(self._runtime.sendings.values())
+        failures = counters["storage_failures"]
         if steps != self._seen[0] or failures == self._seen[1]:
             self._moved = now
         self._seen = (steps, failures)
         if self._says and now - self._said >= PROGRESS_SECONDS:
             self._said = now
-            counters = self._runtime.counters
             ended = counters["completed"] + counters["failed"] + counters["cancelled"]
             waiting = counters["queued"] + counters["active"]
             click.echo(f"{self._tally.lines:,} lines read, {ended:,} turns ended, {waiting:,} waiting", err=True)
@@ -190,8 +170,8 @@ async def _say_unresolved(host: Host, journal: AsyncJournal) -> int:
             return count
 
 
-def _print_summary(tally: Tally, runtime: CountingRuntime, unresolved: int, *, as_json: bool) -> None:
-    counters = runtime.counters
+def _print_summary(tally: Tally, runtime: Runtime, unresolved: int, *, as_json: bool) -> None:
+    counters, sendings = runtime.journal.diagnostics(), runtime.sendings
     summary = {
         "accepted": tally.accepted,
         "duplicates": tally.duplicates,
@@ -200,9 +180,9 @@ def _print_summary(tally: Tally, runtime: CountingRuntime, unresolved: int, *, a
         "succeeded": counters["completed"],
         "failed": counters["failed"],
         "cancelled": counters["cancelled"],
-        "delivered": runtime.sendings["delivered"],
-        "delivery_failed": runtime.sendings["delivery_failed"],
-        "delivery_unknown": runtime.sendings["delivery_unknown"],
+        "delivered": sendings["delivered"],
+        "delivery_failed": sendings["delivery_failed"],
+        "delivery_unknown": sendings["delivery_unknown"],
         "unresolved": unresolved,
     }
     if as_json:

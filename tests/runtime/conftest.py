@@ -176,7 +176,7 @@ class Host:
     async def queue_only(self, event_id: str = "m1", conversation: str = "c1", text: str = "hello") -> str:
         """Admit without running: what a process does that is killed right after."""
         inbound = Inbound(**self.inbound(event_id, conversation, text))
-        answer = (await self.runtime.submit(AdmitInbound(inbound, granted(), "agent"))).admission
+        answer = (await self.journal._submit(AdmitInbound(inbound, granted(), "agent"))).admission
         assert "accepted" == answer.status
         assert answer.operation_id is not None
         return str(answer.operation_id)

@@ -12,7 +12,7 @@ import pytest
 
 from counterfoil.domain.errors import InvalidValue, NotSent
 from counterfoil.domain.exchange import DeliveryFailed, Reply, Turn
-from counterfoil.domain.identity import Grant, Identity, instant_of
+from counterfoil.domain.identity import EVERY_TENANT, Grant, Identity, instant_of
 from counterfoil.domain.turn import TRUNCATED
 from counterfoil.infrastructure.commands.turn import Mark, Settle
 from counterfoil.infrastructure.runtime import Runtime
@@ -116,6 +116,33 @@ async def test_a_send_that_times_out_is_unknown(hosts: Hosts, kind: str) -> None
     if kind != "thread":
         await ended.wait()
     assert ("delivery_unknown", "timed_out") == await outcome(host, first)
+
+
+@pytest.mark.contract("RPL-02")
+async def test_sendings_are_counted_by_how_they_ended(host: Host) -> None:
+    """Those of a resend too."""
+    answers: list[Any] = [None, "m-1", DeliveryFailed("forbidden"), NotSent("offline"), OSError("reset"), 7]
+
+    def deliver(reply: Reply) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    host.on_deliver = deliver
+    for number in range(6):
+        operation_id = await host.answer(f"m{number}")
+    counted = {"delivered": 2, "delivery_failed": 2, "delivery_unknown": 2}
+    assert counted == host.runtime.sendings
+    answers.append(None)
+    version = (await host.operation(operation_id)).version
+    identity = host.desk._reach.identity
+    await host.runtime.reconcile(
+        identity, operation_id, expected_version=version, acknowledge_duplicate_risk=True, tenant=EVERY_TENANT
+    )
+
+    assert counted | {"delivered": 3} == host.runtime.sendings
+    assert (3, 2) == tuple(host.journal.diagnostics()[name] for name in ("deliveries", "delivery_failures"))
 
 
 @pytest.mark.contract("RPL-02")

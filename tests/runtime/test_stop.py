@@ -275,6 +275,7 @@ async def test_a_send_that_outlasts_the_stop_is_unknown(hosts: Hosts) -> None:
     assert ("succeeded", "delivery_unknown") == (operation.phase, operation.reply)
     assert ["stop_deadline"] == [event.reason for event in await host.states("reply.delivery_unknown")]
     assert [operation_id] == list(await host.unresolved())
+    assert {"delivered": 0, "delivery_failed": 0, "delivery_unknown": 1} == host.runtime.sendings
 
 
 @pytest.mark.contract("RUN-13")
@@ -296,7 +297,7 @@ async def test_what_the_writer_has_in_hand_at_the_deadline_is_not_told_twice(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, command: type
 ) -> None:
     """It lands after all, is counted, and is neither refused as late nor marked again."""
-    monkeypatch.setattr("counterfoil.infrastructure.runtime.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("counterfoil.infrastructure.routes.GRACE_SECONDS", 0.0)
     host = await hosts.open(stop_deadline="1ms")
     taken, go = host.hold(command)
     operation_id = await host.accept("m1")

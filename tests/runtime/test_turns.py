@@ -436,7 +436,7 @@ async def test_a_claim_whose_caller_is_gone_ends_as_cancelled(host: Host) -> Non
             asyncio.run_coroutine_threadsafe(cancel(), loop).result(10)
 
     host.core.committer._run_group = late
-    task = asyncio.create_task(host.runtime.submit(Claim(operation.route, operation.position)))
+    task = asyncio.create_task(host.journal._submit(Claim(operation.route, operation.position)))
     with pytest.raises(asyncio.CancelledError):
         await task
     host.core.committer._run_group = run_group
@@ -474,3 +474,10 @@ async def test_a_journal_closed_under_its_runtime_ends_the_routes(hosts: Hosts) 
     await host.drain()
 
     assert 0 == host.journal.diagnostics()["queued"]
+
+
+async def test_a_runtime_shows_what_a_host_calls_and_nothing_else(host: Host) -> None:
+    """What its workers share is nobody else's."""
+    shown = "admit drain journal limits reconcile resume sendings stop wait_for_room"
+
+    assert shown.split() == sorted(name for name in dir(host.runtime) if not name.startswith("_"))

@@ -21,8 +21,8 @@ from counterfoil.domain.turn import Answer, Delivery
 from counterfoil.infrastructure.commands.admission import AdmitInbound
 from counterfoil.infrastructure.commands.turn import Claim, Mark, Settle
 from counterfoil.infrastructure.core import COUNTERS
+from counterfoil.infrastructure.found import find
 from counterfoil.infrastructure.route_worker import Job
-from counterfoil.infrastructure.runtime import find
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Host, Hosts

@@ -1,0 +1,248 @@
+"""
+The routes that have work here: a worker for each, the leases that they hold, and the end of them all.
+
+What workers share is here: the commands, the host, the room, the turns that may run at once, and the looks at other holders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from math import inf
+from typing import Any, Final, TypeVar
+
+from counterfoil.domain.errors import Closed, CounterfoilError, JournalUnavailable
+from counterfoil.domain.limits import Limits
+from counterfoil.domain.operation import Operation, Outcome
+
+from .commands.admission import AdmitInbound, Admitted
+from .commands.leases import Renew
+from .commands.turn import Claimed, Settle
+from .committer import Command
+from .core import Core
+from .found import Found, find
+from .hosted import Hosted
+from .journal_async import AsyncJournal
+from .owed import Owed
+from .route_worker import FIRST_RETRY, LONGEST_RETRY, Job, RouteWorker, Run
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WATCH_SECONDS: Final = 0.05
+"""How often routes that another process holds are looked at: its death is seen within this."""
+
+GRACE_SECONDS: Final = 1.0
+"""What a stop waits beyond `stop_deadline` for the records of what did not end."""
+
+
+class Routes:
+    """Own the workers, and what they share."""
+
+    def __init__(self, journal: AsyncJournal, host: Hosted) -> None:
+        self.host = host
+        self.stopping = False
+        self._journal = journal
+        self._workers: dict[str, RouteWorker] = {}
+        self._room = asyncio.Event()
+        self._renewer: asyncio.Task[None] | None = None
+        self._look = asyncio.Lock()
+        self._seen = (0.0, 0)
+        self._slots: asyncio.Semaphore | None = None
+
+    @property
+    def core(self) -> Core:
+        return self._journal.core
+
+    @property
+    def limits(self) -> Limits:
+        return self.core.limits
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return self.core.counters
+
+    @property
+    def slots(self) -> asyncio.Semaphore:
+        """The turns that may run at once."""
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self.limits.max_active_sessions)
+        return self._slots
+
+    def worker(self, route: str) -> RouteWorker:
+        """Return the worker of a route."""
+        worker = self._workers.get(route)
+        if worker is None:
+            worker = self._workers[route] = RouteWorker(self, route)
+        return worker
+
+    def forget(self, worker: RouteWorker) -> None:
+        """A route has no work left here."""
+        if self._workers.get(worker.route) is worker and worker.fence is None and worker.owed is None and not worker.jobs:
+            del self._workers[worker.route]
+
+    def schedule(self, command: AdmitInbound, admitted: Admitted) -> None:
+        """Have the route of an admission run it, if it is this process's to run."""
+        operation_id = admitted.admission.operation_id
+        if admitted.position is not None and admitted.route is not None and operation_id is not None:
+            worker = self.worker(admitted.route)
+            worker.add(admitted.position, Job(operation_id, command.inbound, command.grant, admitted.alias))
+            worker.start()
+        elif admitted.admission.reason == "capacity" and admitted.route is not None:
+            self.worker(admitted.route).start()  # what ended openings left there runs before the new event, and makes room for it
+
+    def made_room(self) -> None:
+        """An entry has left a queue."""
+        self._room.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until there is room, or for a quarter of a second: that of other processes is not heard of."""
+        self._room.clear()
+        try:
+            async with asyncio.timeout(0.25):
+                await self._room.wait()
+        except TimeoutError:
+            return
+
+    async def drain(self, patience_s: float | None) -> bool:
+        """Wait until no worker is at work; tells whether that came within the time."""
+        now = asyncio.get_running_loop().time
+        end = None if patience_s is None else now() + patience_s
+        while tasks := [worker.task for worker in self._workers.values() if worker.task is not None and not worker.task.done()]:
+            left = None if end is None else end - now()
+            if left is not None and left <= 0:
+                return False
+            await asyncio.wait(tasks, timeout=left)
+        return True
+
+    # What workers use.
+
+    async def submit(self, command: Command[T]) -> T:
+        """Run a command in the journal."""
+        return await self.core.committer.submit_async(command)
+
+    async def insist(self, owed: Owed[T], patience_s: float = inf) -> T:
+        """Wait until the journal has what must not be lost: while the store cannot take it, try again."""
+        end = asyncio.get_running_loop().time() + patience_s
+        retry = FIRST_RETRY
+        while True:
+            try:
+                return await owed.answer()
+            except JournalUnavailable:
+                self.counters["storage_failures"] += 1
+                if asyncio.get_running_loop().time() + retry > end:
+                    raise
+            await asyncio.sleep(retry)
+            retry = min(retry * 2, LONGEST_RETRY)
+
+    async def look_up(self, operation: Operation) -> Found:
+        """Read what an operation was, and what waits on its route."""
+        found = await self.core.read_async(lambda store: find(store, operation.operation_id))
+        return found or Found(operation)
+
+    def count_outcome(self, outcome: Outcome) -> None:
+        self.counters["completed" if outcome == "succeeded" else outcome] += 1
+
+    def refuse_late(self, run: Run, operation_id: str, fence: int) -> None:
+        """A run did not end when it was told to: when it does, its result is refused, and the refusal recorded."""
+
+        def ended(_: asyncio.Task[Any]) -> None:
+            with suppress(CounterfoilError):
+                Owed(self.core.committer, Settle(operation_id, fence, run.answer())).submit()
+
+        self.host.keep(run.task)
+        run.task.add_done_callback(ended)
+
+    # Leases.
+
+    def keep_renewing(self) -> None:
+        """See that the leases of this runtime are renewed as long as it has any."""
+        if self._renewer is None or self._renewer.done():
+            self._renewer = asyncio.create_task(self._renew(), name="counterfoil-renewal")
+
+    async def _renew(self) -> None:
+        """Renew every third of the ttl: one command for all leases. A lease that was not renewed in time is lost."""
+        core = self.core
+        ttl = self.limits.duration("lease_ttl")
+        renewed = core.clock.boot()
+        while True:
+            await asyncio.sleep(ttl / 3 / 1_000_000)
+            held = [(worker, worker.fence) for worker in self._workers.values() if worker.fence is not None]
+            if not held:
+                return
+            asked = core.clock.boot()
+            standing: frozenset[str] = frozenset()
+            try:
+                standing = await self.submit(Renew())
+                renewed = asked
+            except JournalUnavailable:
+                self.counters["storage_failures"] += 1
+                if core.clock.boot() - renewed < ttl * 1_000:
+                    continue
+            except Exception as error:  # nothing will renew them: no run may go on as if it held its route
+                log.error("the leases are lost: their renewal failed with %s", type(error).__name__)
+            for worker, fence in held:
+                if worker.fence == fence and worker.lease_id not in standing:
+                    worker.lose_lease()
+
+    async def wait_for_route(self, claimed: Claimed | None) -> None:
+        """Wait until the opening that holds a route has ended, or the history has moved on since the claim was tried."""
+        core = self.core
+        while claimed is not None and not self.stopping:
+            await asyncio.sleep(WATCH_SECONDS)
+            if claimed.holder is not None and not core.is_live(claimed.holder):
+                return
+            if await self._position() != claimed.position:
+                return
+
+    async def _position(self) -> int:
+        """Return the position of the head, read once for all routes that wait."""
+        async with self._look:
+            now = asyncio.get_running_loop().time()
+            if now - self._seen[0] > WATCH_SECONDS / 2:
+                self._seen = (now, await self._journal.position())
+            return self._seen[1]
+
+    # The end.
+
+    async def stop(self, *, keep_queued: bool = False) -> None:
+        """As `Runtime.stop`."""
+        self.stopping = True
+        self.made_room()
+        workers = list(self._workers.values())
+        errors: list[BaseException] = []
+        for worker in workers:
+            if worker.run is not None:
+                worker.run.abort("cancelled_at_shutdown")
+        if keep_queued:
+            for worker in workers:
+                worker.leave()
+        else:
+            errors += await self._tried(worker.cancel_waiting() for worker in workers)
+        tasks = {worker.task for worker in workers if worker.task is not None}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self.limits.duration("stop_deadline") / 1_000_000 + GRACE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._renewer is not None:
+            self._renewer.cancel()
+            await asyncio.gather(self._renewer, return_exceptions=True)
+        errors += await self._tried(worker.let_go() for worker in workers)
+        for worker in workers:
+            self.forget(worker)
+        if errors:
+            raise errors[0]
+
+    async def _tried(self, steps: Iterable[Coroutine[Any, Any, None]]) -> list[BaseException]:
+        """
+        Take steps of the end, all of them to their end, and return what is wrong with the journal or with us.
+
+        One that fails is taken again by the next call of `stop`.
+        """
+        errors = [error for error in await asyncio.gather(*steps, return_exceptions=True) if error is not None]
+        self.counters["storage_failures"] += sum(isinstance(error, JournalUnavailable) for error in errors)
+        return [error for error in errors if not isinstance(error, JournalUnavailable | Closed)]
