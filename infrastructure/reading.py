@@ -50,7 +50,10 @@ class UnresolvedOperation:
     age: timedelta
     """Since the admission."""
     holder: int | None = None
-    """Of an executing operation: the opening that claimed it."""
+    """
+    The opening that has it in hand: in whose queue an accepted operation waits (None when it was stepped over), that claimed an
+    executing one, or that was to send a pending reply.
+    """
     holder_alive: bool | None = None
     """None where there is no holder, or where nobody could tell."""
 
@@ -134,13 +137,12 @@ def unresolved(
     """Return a page of what needs attention, oldest first. `now` is the journal's clock, `is_live` tells which openings live."""
     most, position = page_limit(limit, limits), cursor_position(after) or 0
     values = {"scopes": seen_by(store, reach).parameter, "after": position, "limit": most + 1}
-    rows = [UnresolvedRow(*row) for row in store.connection.execute(TIMELINE.unresolved, values)]
-    shown = tuple(_unresolved(row, now, is_live) for row in rows[:most])
-    return Page(shown, str(rows[most - 1].operation) if len(rows) > most else None)
+    rows = [(UnresolvedRow(*row), holder) for *row, holder in store.connection.execute(TIMELINE.unresolved, values)]
+    shown = tuple(_unresolved(row, holder, now, is_live) for row, holder in rows[:most])
+    return Page(shown, str(rows[most - 1][0].operation) if len(rows) > most else None)
 
 
-def _unresolved(row: UnresolvedRow, now: int, is_live: Callable[[int], bool] | None) -> UnresolvedOperation:
-    holder = row.claimed_by if row.state == "executing" else None
+def _unresolved(row: UnresolvedRow, holder: int | None, now: int, is_live: Callable[[int], bool] | None) -> UnresolvedOperation:
     return UnresolvedOperation(
         operation_id=row.operation_id,
         connection=row.connection,

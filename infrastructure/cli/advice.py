@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 PLACEHOLDER: Final = ("--deliver", "MODULE:FUNCTION")
 """Stands where nobody has said yet how replies are sent."""
+GRANTS: Final = ("--grants", "FILE")
+"""Stands where nobody has said yet who is granted, for what is not in the scope of a run without grants."""
 
 
 def reconcile_command(journal: str, row: UnresolvedOperation, sending: Sequence[str] = PLACEHOLDER) -> str:
@@ -28,10 +30,20 @@ def as_argument(path: str) -> str:
     return f"./{path}" if path.startswith("-") else path
 
 
-def what_it_is(row: UnresolvedOperation) -> str:
-    """Return in words what is known of an operation and what reconciling it does."""
+def what_it_is(row: UnresolvedOperation, *, granted: bool = True) -> str:
+    """
+    Return in words what is known of an operation and what reconciling it does. `granted` tells whether a run without --grants
+    may run it.
+    """
     if row.state == "accepted":
-        return "waits; it runs with the next `counterfoil run`, or with its message once more. To give it up:"
+        if row.holder is None:
+            return "has waited too long to be run unasked; it runs with its message once more. To give it up:"
+        if row.holder_alive:
+            return (
+                f"waits in the queue of opening {row.holder}, which is alive and has it in hand; look again. To give it up now:"
+            )
+        run = "counterfoil run" if granted else "counterfoil run --grants FILE"
+        return f"waits; it runs with the next `{run}`, or with its message once more. To give it up:"
     if row.state == "executing":
         alive = {
             True: f"runs now under opening {row.holder}, which is alive; let it end, or add --force to stop it. To file it:",
@@ -39,6 +51,11 @@ def what_it_is(row: UnresolvedOperation) -> str:
             None: f"was claimed by opening {row.holder}, and is never run again. To file that nobody knows what it did:",
         }
         return alive[row.holder_alive]
+    if row.reply_state == "pending" and row.holder_alive:
+        return (
+            f"has a reply that opening {row.holder}, which is alive, has in hand and may be sending now; look again. "
+            "Only if it stays so, to send it again:"
+        )
     reply = {
         "pending": "has a reply of which nobody recorded a sending. To send it (again, perhaps):",
         "delivery_unknown": "has a reply of which nobody can tell whether it arrived. To send it again:",

@@ -170,7 +170,8 @@ def deliver_options(function: F) -> F:
             "--grants",
             type=click.Path(),
             metavar="FILE",
-            help="JSON Lines that name who may write; everybody else is denied. Without it everybody is granted.",
+            help="JSON Lines that name who may write; everybody else is denied. Without it everybody is granted, in tenant "
+            "local, and what belongs to other tenants is neither run nor sent.",
         ),
     )
     for option in reversed(options):

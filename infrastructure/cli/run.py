@@ -54,6 +54,9 @@ def run(
     Kill it whenever you want, and run it again on the same file: what was accepted runs, what was answered is a duplicate, and
     what was in the middle is listed with the command that files it. SIGTERM and Ctrl-C stop in order.
 
+    With --grants it runs what waits from ended runs in every tenant of the journal, if who wrote it is still granted there.
+    Without, only what came without grants too: the rest waits, and how much that is is said at the end.
+
     Callables may be plain or async, in a module that is installed or lies in the current folder. Commands are split into words
     like a shell's and run without one. A callable that delivers returns None or the message id, returns
     counterfoil.DeliveryFailed when it knows that nothing arrived, and raises when it does not know.
@@ -81,6 +84,7 @@ def run(
         limits=limits,
         deliver_timeout=timedelta(microseconds=deliver_timeout),
         resume=not no_resume,
+        granted=grants is not None,
         sending=as_given(deliver, deliver_command, grants),
     )
     source = open_source("--events", events, journal)

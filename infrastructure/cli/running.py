@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +18,9 @@ from counterfoil.domain.limits import Limits
 from counterfoil.infrastructure.callbacks import Agent, Authorize, Deliver
 from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
 from counterfoil.infrastructure.runtime import Runtime
+from counterfoil.projections.timeline import TimelineFilter
 
-from .advice import reconcile_command, what_it_is
+from .advice import GRANTS, as_argument, reconcile_command, what_it_is
 from .desk import operator
 from .failures import Failures
 from .feeder import Feeder, Tally
@@ -47,6 +49,8 @@ class Host:
     limits: Limits
     deliver_timeout: timedelta
     resume: bool
+    granted: bool
+    """Who may write is named in a file; otherwise everybody may, in one scope alone."""
     sending: Sequence[str]
     """The options with which a reply is sent again, as they were given."""
 
@@ -71,6 +75,7 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
         async with open_async(host.journal, limits=host.limits) as journal:
             runtime = _runtime(journal, host)
             feeder = Feeder(runtime, Lines(source), stop)
+            since = await journal.position()
             try:
                 await _work(host, runtime, feeder, stop)
             finally:
@@ -78,6 +83,7 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
                     journal.core.use_limits(replace(host.limits, stop_deadline=SHORT_STOP))
                 await runtime.stop(keep_queued=True)
             unresolved = await _say_unresolved(host, journal)
+            await _say_unknown(host, journal, since)
             _print_summary(feeder.tally, runtime, unresolved, as_json=as_json)
         if stop.signal is not None:
             return INTERRUPTED if stop.signal == 2 else 0
@@ -86,7 +92,8 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
 
 async def _work(host: Host, runtime: Runtime, feeder: Feeder, stop: Stop) -> None:
     if host.resume:
-        await runtime.resume(operator(), tenant=EVERY_TENANT)
+        # Without grants all that runs is what is in the one scope in which everybody is granted: anything else would be refused.
+        await runtime.resume(operator(), tenant=EVERY_TENANT if host.granted else None)
     feeding = asyncio.create_task(feeder.feed(), name="counterfoil-feeder")
     progress = _Progress(runtime, feeder.tally)
     try:
@@ -154,20 +161,49 @@ class _Progress:
 async def _say_unresolved(host: Host, journal: AsyncJournal) -> int:
     """Tell what is left when this run has ended, with the command for each, and return how many there are."""
     own = journal.core.engine.opening_id
-    desk = journal.acting_as(operator(), tenant=EVERY_TENANT)
-    count, after = 0, None
+    desk, local = journal.acting_as(operator(), tenant=EVERY_TENANT), journal.acting_as(operator())
+    count, ungranted, after = 0, 0, None
     while True:
         page = await desk.unresolved(limit=PAGE, after=after)
+        granted = {row.operation_id for row in (await local.unresolved(limit=PAGE, after=after)).rows}
         if page.rows and not count:
             click.echo("Unresolved:", err=True)
         for row in page.rows:
             ended = replace(row, holder_alive=False) if row.holder is not None and row.holder == own else row
-            click.echo(f"{row.operation_id} {what_it_is(ended)}", err=True)
-            click.echo(f"  {reconcile_command(host.journal, row, host.sending)}", err=True)
+            is_granted = host.granted or row.operation_id in granted
+            ungranted += not is_granted and ended.state == "accepted" and ended.holder_alive is False
+            click.echo(f"{row.operation_id} {what_it_is(ended, granted=is_granted)}", err=True)
+            sending = host.sending if is_granted else (*host.sending, *GRANTS)
+            click.echo(f"  {reconcile_command(host.journal, row, sending)}", err=True)
         count += len(page.rows)
         after = page.next
         if after is None:
-            return count
+            break
+    if ungranted:
+        wait = "operation of another tenant waits" if ungranted == 1 else "operations of other tenants wait"
+        click.echo(f"{ungranted:,} {wait}, because nobody is granted there without --grants.", err=True)
+    return count
+
+
+async def _say_unknown(host: Host, journal: AsyncJournal, since: int) -> None:
+    """Tell which turns this run has given up on: the summary has no word for them, and nothing of them is left to decide."""
+    own = journal.core.engine.opening_id
+    desk = journal.acting_as(operator(), tenant=EVERY_TENANT)
+    where = TimelineFilter(types=("operation.execution_unknown",), after=since)
+    given_up: list[str] = []
+    after = None
+    while True:
+        page = await desk.timeline(where, limit=PAGE, after=after)
+        ours = (entry for entry in page.rows if entry.opening_id == own and entry.actor_kind != "operator")
+        given_up += (entry.operation_id for entry in ours if entry.operation_id is not None)
+        after = page.next
+        if after is None:
+            break
+    if given_up:
+        what = "1 turn" if len(given_up) == 1 else f"{len(given_up):,} turns"
+        click.echo(f"{what} did not end when told to, and nobody knows what was done; filed as execution_unknown:", err=True)
+        for operation_id in given_up:
+            click.echo(f"  {shlex.join(('counterfoil', 'explain', as_argument(host.journal), operation_id))}", err=True)
 
 
 def _print_summary(tally: Tally, runtime: Runtime, unresolved: int, *, as_json: bool) -> None:

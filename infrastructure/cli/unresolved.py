@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .advice import reconcile_command, what_it_is
-from .desk import opened
+from .advice import GRANTS, PLACEHOLDER, reconcile_command, what_it_is
+from .desk import opened, operator
 from .options import journal_argument, json_option, page_options
 from .printing import Listing, print_table
 
 if TYPE_CHECKING:
+    from counterfoil.infrastructure.pages import Page
     from counterfoil.infrastructure.reading import UnresolvedOperation
 
 COLUMNS = ("operation", "connection", "state", "reply", "#sendings", "#version", "age", "#holder", "alive")
+FILL_IN = "--deliver or --deliver-command, and --grants if it had them"
 
 
 @click.command()
@@ -27,21 +29,35 @@ def unresolved(journal: str, as_json: bool, limit: int | None, after: str | None
 
     These are messages that wait, turns that were begun and not settled, and replies that are pending, failed, or may or may not
     have arrived; the oldest first. Nothing of it is run or sent again by itself. While a `counterfoil run` is at work, what it
-    has in hand is listed too.
+    has in hand is listed too: the holder is the opening that has it, and alive tells whether it still runs.
     """
-    with opened(journal) as (_, desk):
-        listing = Listing(lambda most, cursor: desk.unresolved(limit=most, after=cursor), limit, after)
+    with opened(journal) as (found, desk):
+        local, granted = found.acting_as(operator()), set[str]()
+
+        def fetch(most: int, cursor: str | None) -> Page[UnresolvedOperation]:
+            page = desk.unresolved(limit=most, after=cursor)
+            granted.clear()
+            granted.update(row.operation_id for row in local.unresolved(limit=most, after=cursor).rows)
+            return page
+
+        def command(row: UnresolvedOperation) -> str:
+            return reconcile_command(journal, row, PLACEHOLDER if row.operation_id in granted else (*PLACEHOLDER, *GRANTS))
+
+        listing = Listing(fetch, limit, after)
         if as_json:
-            listing.print_json(lambda row: {**row.to_json(), "reconcile": reconcile_command(journal, row)})
+            listing.print_json(lambda row: {**row.to_json(), "reconcile": command(row)})
             return
-        found = 0
+        count = resends = 0
         for page in listing.pages():
-            found += len(page)
+            count += len(page)
+            resends += sum(row.resends for row in page)
             print_table(COLUMNS, (_cells(row) for row in page))
             for row in page:
-                click.echo(f"{row.operation_id} {what_it_is(row)}\n  {reconcile_command(journal, row)}")
-        if not found:
+                click.echo(f"{row.operation_id} {what_it_is(row, granted=row.operation_id in granted)}\n  {command(row)}")
+        if not count:
             click.echo("Nothing is unresolved.", err=True)
+        if resends:
+            click.echo(f"To send again, fill in what `counterfoil run` was given: {FILL_IN}.", err=True)
         listing.say_next()
 
 

@@ -56,6 +56,22 @@ def deliver(reply):
         raise RuntimeError(reply.text)
     return None if "anonymous" in reply.text else f"m-{reply.in_reply_to}"
 
+async def deliver_slowly(reply):
+    say("sending", reply.in_reply_to)
+    await asyncio.sleep(3600)
+
+async def stubborn(turn):
+    say("stuck", turn.event_id)
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def leaves_a_thread(turn):
+    say("stuck", turn.event_id)
+    await asyncio.to_thread(threading.Event().wait, 3600)
+
 async def deliver_all(reply):
     say("sent", reply.in_reply_to)
 

@@ -131,6 +131,20 @@ def test_unresolved_prints_the_command_for_each(told: Shell) -> None:
         assert row["reconcile"] in printed
 
 
+def test_unresolved_says_what_to_fill_in(shell: Shell) -> None:
+    """Grants, where the operation is not in the scope of a run without."""
+    grants = shell.write("grants.jsonl", {"actor": "ann", "tenant": "acme"}, {"actor": "bob", "tenant": "local"})
+    shell.feed(message("1", "refuse"), message("2", "refuse", "bob"), options=(*shell.hosted, "--grants", grants))
+    shell.feed(message("3", "refuse", "eve"))
+    commands = [row["reconcile"] for row in shell.rows("unresolved", shell.journal)]
+    told = shell.here("unresolved", shell.journal)
+
+    ends = [" --deliver MODULE:FUNCTION --grants FILE", *[" --deliver MODULE:FUNCTION"] * 2]
+    assert all(command.endswith(end) for command, end in zip(commands, ends, strict=True))
+    assert all(command in told.stdout for command in commands)
+    assert "--grants if it had them" in told.stderr
+
+
 def test_an_empty_journal(shell: Shell) -> None:
     shell.feed()
 

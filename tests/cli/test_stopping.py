@@ -115,6 +115,28 @@ def test_no_resume_leaves_what_waits(shell: Shell) -> None:
     assert (0, 1) == (left["succeeded"], left["unresolved"])
 
 
+@pytest.mark.contract("RUN-08", "CLI-01")
+def test_without_grants_what_waits_in_other_tenants_is_left_alone(shell: Shell) -> None:
+    """It is not refused, which nobody could take back, but said; with its grants it runs."""
+    grants = shell.write("grants.jsonl", {"actor": "ann", "tenant": "acme"}, {"actor": "bob", "tenant": "local", "user": "bob"})
+    granted = (*shell.hosted, "--grants", grants, "--json")
+    process = shell.start("run", shell.journal, *granted)
+    feed(process, message("1", "stick"), message("2"), message("3", "stick", "bob"), message("4", actor="bob"))
+    read_until(process, "stuck 1", "stuck 3")
+    while len(shell.rows("unresolved", shell.journal)) != 4:
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    without = shell.run("run", shell.journal, *shell.hosted, "--json")
+    again = shell.run("run", shell.journal, *granted)
+
+    assert (0, 0, 4) == tuple(summary_of(without.stdout)[key] for key in ("succeeded", "failed", "unresolved"))
+    assert "2 operations of other tenants wait, because nobody is granted there without --grants." in without.stderr
+    assert "`counterfoil run --grants FILE`" in without.stderr
+    assert (2, 0, 2) == tuple(summary_of(again.stdout)[key] for key in ("succeeded", "failed", "unresolved"))
+    assert "--grants" not in again.stderr
+
+
 def test_a_second_interrupt_ends_at_once(shell: Shell) -> None:
     """Also when a plain function cannot be told to stop, and programs go along."""
     process = shell.start("run", shell.journal, "--agent", "host:plain_agent", "--deliver", "host:deliver")

@@ -21,8 +21,10 @@ def test_verbs_beside_a_run(shell: Shell) -> None:
         assert process.poll() is None
 
     rows = json.loads(shell.run("unresolved", shell.journal, "--json").stdout)["rows"]
-    assert [("executing", True), ("accepted", None)] == [(row["state"], row["holder_alive"]) for row in rows]
-    assert "which is alive" in shell.run("unresolved", shell.journal).stdout
+    assert [("executing", 1, True), ("accepted", 1, True)] == [(row["state"], row["holder"], row["holder_alive"]) for row in rows]
+    told = shell.run("unresolved", shell.journal).stdout
+    assert "runs now under opening 1, which is alive" in told
+    assert "waits in the queue of opening 1, which is alive and has it in hand; look again" in told
     assert "claimed the message" in shell.run("timeline", shell.journal).stdout
 
     stuck = rows[0]
@@ -31,7 +33,9 @@ def test_verbs_beside_a_run(shell: Shell) -> None:
     assert "holder_alive" == json.loads(held.stdout)["detail"]
 
     events = shell.write("more.jsonl", message("3", actor="bob"), message("4", actor="bob"), message("5", actor="eve"))
-    second = summary_of(shell.run("run", shell.journal, *shell.hosted, "--events", events, "--json").stdout)
+    beside = shell.run("run", shell.journal, *shell.hosted, "--events", events, "--json")
+    second = summary_of(beside.stdout)
+    assert "opening 1, which is alive and has it in hand" in beside.stderr
     assert (2, 1, 2, 2) == tuple(second[key] for key in ("accepted", "duplicates", "succeeded", "unresolved"))
 
     forced = shell.run(*words, "--acknowledge-duplicate-risk", "--force")
@@ -43,6 +47,23 @@ def test_verbs_beside_a_run(shell: Shell) -> None:
     last = summary_of(shell.run("run", shell.journal, *shell.hosted, "--json").stdout)
     assert 0 == last["unresolved"]
     assert sorted(["2", "3", "4", "5"]) == sorted(event for event, _, _ in shell.sent)
+
+
+@pytest.mark.contract("RCN-01")
+def test_a_reply_that_is_being_sent_is_not_offered_to_be_sent_again(shell: Shell) -> None:
+    """While its run lives; when that is gone, it is."""
+    process = shell.start("run", shell.journal, "--agent", "host:agent", "--deliver", "host:deliver_slowly")
+    feed(process, message("1"))
+    read_until(process, "sending 1")
+    told = shell.run("unresolved", shell.journal).stdout
+    beside = shell.run("run", shell.journal, *shell.hosted)
+    process.kill()
+    process.wait()
+
+    for said in (told, beside.stderr):
+        assert "opening 1, which is alive, has in hand and may be sending now; look again" in said
+        assert "nobody recorded a sending" not in said
+    assert "nobody recorded a sending" in shell.run("unresolved", shell.journal).stdout
 
 
 @pytest.mark.contract("ADM-02", "JRN-09")

@@ -106,15 +106,36 @@ def test_age_counts_from_the_admission(told: Told) -> None:
 
 
 @pytest.mark.parametrize("alive", [True, False, None])
-def test_holder_of_an_executing_operation_is_named(told: Told, alive: bool | None) -> None:
-    """And whether it lives, where that can be told; no other operation has one."""
+def test_holder_is_named(told: Told, alive: bool | None) -> None:
+    """Who has the entry in its queue, runs the turn or sends the reply, and whether it lives, where that can be told."""
     told.claim("1")
     told.admit("2")
     told.settle(told.claim("3", conversation="c3"))
+    told.mark(told.settle(told.claim("4", conversation="c4")), Delivery("delivery_failed", "gone"))
+    told.mark(told.settle(told.claim("5", conversation="c5")), Delivery("delivery_unknown", "raised"))
 
     rows = told.unresolved(is_live=None if alive is None else lambda _opening: alive).rows
 
-    assert [(1, alive), (None, None), (None, None)] == [(row.holder, row.holder_alive) for row in rows]
+    assert [(1, alive)] * 3 + [(None, None)] * 2 == [(row.holder, row.holder_alive) for row in rows]
+
+
+def test_holder_is_the_last_that_took_it(told: Told, tmp_path: Path) -> None:
+    """A resend belongs to the opening that claimed it, a message that was put back to the one that got its repeat."""
+    told.open(tmp_path / "j.sqlite")
+    told.admit("1")
+    unknown = told.mark(told.settle(told.claim("2", conversation="c2")), Delivery("delivery_unknown", "raised"))
+    assert unknown.operation is not None
+    told.core.close()
+    told.clock.advance("16m")
+    told.open(tmp_path / "j.sqlite")
+    told.reconcile(unknown.operation.operation_id)
+    told.claim("3")
+
+    assert [None, 2, 2] == [row.holder for row in told.unresolved().rows]
+
+    told.admit("1")
+
+    assert [2, 2, 2] == [row.holder for row in told.unresolved().rows]
 
 
 @pytest.mark.contract("RCN-01")

@@ -161,8 +161,18 @@ ORDER BY cf_event.position
 SELECT position FROM cf_event WHERE originator_id = ? AND originator_version = ? AND type = 'lock.granted'
 
 -- name: unresolved
--- A page of the operations that need attention, oldest first.
-SELECT operation, operation_id, scope_id, connection, state, reply_state, attempts, version, admitted_at, updated_at, claimed_by
+-- A page of the operations that need attention, oldest first, each with the opening that has it in hand: in whose queue it waits,
+-- that claimed its turn, or that was to send its reply.
+SELECT operation, operation_id, scope_id, connection, state, reply_state, attempts, version, admitted_at, updated_at, claimed_by,
+    CASE
+        WHEN state = 'accepted' THEN (SELECT opening_id FROM cf_queues_v1 WHERE operation = cf_unresolved_v1.operation)
+        WHEN state = 'executing' THEN claimed_by
+        WHEN reply_state = 'pending' THEN (
+            SELECT opening_id FROM cf_event
+            WHERE operation = cf_unresolved_v1.operation AND type IN ('reply.staged', 'reply.resend_claimed')
+            ORDER BY position DESC LIMIT 1
+        )
+    END
 FROM cf_unresolved_v1
 WHERE operation > :after AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
 ORDER BY operation LIMIT :limit
