@@ -148,7 +148,11 @@ def _path_of(url: str | os.PathLike[str]) -> Path | None:
     scheme, separator, _rest = text.partition("://")
     if separator:
         raise InvalidValue(f"journals are SQLite files so far: name a path, not a URL of {scheme.split('+')[0][:32]}")
-    return Path(text)
+    try:
+        text.encode()
+        return Path(os.path.realpath(text))
+    except (UnicodeEncodeError, OSError, ValueError):
+        raise InvalidValue("the name of a journal must be a path that this system can have") from None
 
 
 def refusal_before_journal(inbound: Inbound, grant: Grant, limits: Limits, now: int) -> AdmissionReason | None:

@@ -37,6 +37,9 @@ class Group:
         self.limits = limits
         self.keep_inbound = keep_inbound
         self.opening_id = opening_id
-        self.now = max(clock.now(), head.recorded_at + 1)
+        self.wall = clock.now()
+        """The wall clock, which identities go by."""
+        self.now = max(self.wall, head.recorded_at + 1)
+        """The journal's clock, which never runs backwards along positions."""
         world = Clockwork(opening_id, clock.boot_id(), clock.boot(), is_live)
         self.context = Context(self.now, world, lambda: os.urandom(32), limits)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from types import TracebackType
 from typing import Any, Self
 
 from counterfoil.domain.admission import Admission, refused
-from counterfoil.domain.errors import JournalUnavailable
+from counterfoil.domain.errors import JournalRefused, JournalUnavailable
 from counterfoil.domain.identity import Every, Grant, Identity, Reach, instant_us, reach
 from counterfoil.domain.ids import SubjectKind
 from counterfoil.domain.inbound import Inbound
@@ -27,6 +28,8 @@ from .core import Core, refusal_before_journal
 from .erasing import erase_command, erase_scope_command
 from .reconciling import reconcile_command
 from .verification import Progress, Verification, verify
+
+log = logging.getLogger(__name__)
 
 
 class AsyncJournal(AsyncOpener):
@@ -78,7 +81,8 @@ class AsyncJournal(AsyncOpener):
                 admitted = await self._submit(command)
             else:
                 admitted = await self._submit(admit_once(command, command_id_bytes(command_id)))
-        except JournalUnavailable:
+        except (JournalUnavailable, JournalRefused) as error:
+            log.error("an admission failed with %s", type(error).__name__)
             return core.count_admission(refused("unavailable"))
         return core.count_admission(admitted.admission)
 
@@ -259,7 +263,7 @@ def admit_once(command: AdmitInbound, command_id: bytes) -> Once[Admitted]:
         command.alias,
         grant.revision,
     )
-    return Once(command, grant.identity.scope, command_id, mark, _dump_admitted, _load_admitted)
+    return Once(command, grant.identity, command_id, mark, _dump_admitted, _load_admitted)
 
 
 def _dump_admitted(admitted: Admitted) -> dict[str, Any] | None:

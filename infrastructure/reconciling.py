@@ -57,7 +57,7 @@ def reconcile_command(
         reason,
         None if note is None else note.encode("utf-8", "surrogatepass"),
     )
-    return Once(command, reach.identity.scope, key, mark, _dump, _load)
+    return Once(command, reach.identity, key, mark, _dump, _load)
 
 
 def _dump(answer: Reconciliation | ResendClaimed) -> dict[str, Any] | None:

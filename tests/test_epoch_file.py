@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.domain.errors import JournalDamaged, JournalRefused
+from counterfoil.domain.errors import JournalDamaged, JournalUnavailable
 from counterfoil.infrastructure.sqlite.descriptor import side_file
 from counterfoil.infrastructure.sqlite.kept_aside import EpochFile, EpochStore, MemoryEpoch
 
@@ -60,7 +60,7 @@ def test_epoch_survives_a_crash_in_the_middle(epoch: Path, monkeypatch: pytest.M
     EpochFile(epoch).raise_to(5)
     with monkeypatch.context() as broken:
         broken.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(5, "broken")))
-        with pytest.raises(JournalRefused, match=r"journal\.sqlite-epoch"):
+        with pytest.raises(JournalUnavailable, match=r"journal\.sqlite-epoch"):
             EpochFile(epoch).raise_to(6)
 
     assert 5 == EpochFile(epoch).read()

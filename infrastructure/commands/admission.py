@@ -38,7 +38,7 @@ class AdmitInbound:
 
     def run(self, unit: Unit) -> Admitted:
         inbound, grant = self.inbound, self.grant
-        if grant.identity.refusal(unit.now) is not None:
+        if grant.identity.refusal(unit.wall) is not None:
             return Admitted(refused("revoked"))
         key = unit.scope(grant.identity.scope)
         conversation = unit.subject(key, "conversation", inbound.connection, inbound.conversation)

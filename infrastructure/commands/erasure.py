@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from counterfoil.domain.decision import Step
-from counterfoil.domain.erasure import ScopeKeyErased, SubjectErased
+from counterfoil.domain.decision import Actor, Step
+from counterfoil.domain.erasure import ScopeKeyErased, SubjectErased, erase
 from counterfoil.domain.event import Header
 from counterfoil.domain.identity import Identity
 from counterfoil.domain.ids import SubjectKind, scope_originator
@@ -27,11 +27,12 @@ class EraseSubject:
 
     def run(self, unit: Unit) -> bool:
         """Tell whether anything was known of it."""
-        self.identity.require_active(unit.now)
+        self.identity.require_active(unit.wall)
         key = unit.known_scope(self.identity.scope)
         if key is None or not unit.is_known_subject(pseudonym := key.pseudonym(self.kind, self.connection, self.value)):
             return False
         operator = unit.subject(key, "principal", None, self.identity.principal)
+        _end(unit, unit.store.unresolved_of_subject(pseudonym), operator)
         erased = SubjectErased(kind=self.kind, subject=pseudonym.hex())
         unit.append((Step(scope_originator(key.scope_id), erased, "operator", operator),), Header(scope_id=key.scope_id))
         unit.forget_subject(key, self.kind, self.connection, self.value)
@@ -50,11 +51,12 @@ class EraseScope:
 
     def run(self, unit: Unit) -> bool:
         """Tell whether the scope was known."""
-        self.identity.require_active(unit.now)
+        self.identity.require_active(unit.wall)
         key = unit.known_scope(self.identity.scope)
         if key is None:
             return False
         operator = unit.subject(key, "principal", None, self.identity.principal)
+        _end(unit, unit.store.unresolved_of_scope(key.scope_id), operator)
         unit.append(
             (Step(scope_originator(key.scope_id), ScopeKeyErased(), "operator", operator),), Header(scope_id=key.scope_id)
         )
@@ -68,3 +70,11 @@ class EraseScope:
         ):
             unit.changes.actions.append((name, (key.scope_id,)))
         return True
+
+
+def _end(unit: Unit, operations: list[str], operator: bytes) -> None:
+    """File what can no longer be run or sent, because its text goes; what is being run ends by itself."""
+    for operation_id in operations:
+        operation = unit.operation(operation_id)
+        assert operation is not None
+        unit.append_for(operation, erase(operation, Actor("operator", operator)))

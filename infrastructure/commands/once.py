@@ -12,7 +12,7 @@ import orjson
 from counterfoil.domain.admission import DAY
 from counterfoil.domain.errors import CommandConflict, InvalidValue
 from counterfoil.domain.framing import Framed, frame
-from counterfoil.domain.identity import Scope
+from counterfoil.domain.identity import Identity
 from counterfoil.domain.ids import ScopeKey
 
 from ..committer import Command
@@ -45,7 +45,7 @@ class Once(Generic[A]):
     """Run a command under its id in a scope, or give the first answer again."""
 
     command: Command[A]
-    scope: Scope
+    identity: Identity
     command_id: bytes
     fingerprint: bytes
     dump: Callable[[A], dict[str, Any] | None]
@@ -53,7 +53,9 @@ class Once(Generic[A]):
     load: Callable[[dict[str, Any]], A]
 
     def run(self, unit: Unit) -> A:
-        key = unit.known_scope(self.scope)
+        if self.identity.refusal(unit.wall) is not None:
+            return self.command.run(unit)  # which refuses it; a kept answer is not for whoever is no longer active
+        key = unit.known_scope(self.identity.scope)
         kept = None if key is None else unit.kept_command(key.scope_id, self.command_id)
         if key is not None and kept is not None and unit.now - kept[2] < unit.limits.command_id_days * DAY:
             if kept[0] != self._salted(key):
@@ -62,7 +64,7 @@ class Once(Generic[A]):
         answer = self.command.run(unit)
         values = self.dump(answer)
         if values is not None:
-            key = unit.scope(self.scope)
+            key = unit.scope(self.identity.scope)
             unit.keep_command(key.scope_id, self.command_id, self._salted(key), orjson.dumps(values))
         return answer
 

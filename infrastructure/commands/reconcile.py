@@ -39,7 +39,7 @@ class ReconcileOperation:
     may_send: bool
 
     def run(self, unit: Unit) -> Reconciliation | ResendClaimed:
-        if self.reach.identity.refusal(unit.now) is not None:
+        if self.reach.identity.refusal(unit.wall) is not None:
             return Reconciliation("denied")
         operation = unit.operation(self.operation_id) if is_operation_id(self.operation_id) else None
         if operation is None or not may_see(unit, self.reach, operation.scope_id):

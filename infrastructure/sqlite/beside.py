@@ -38,7 +38,10 @@ def beside_file(path: Path) -> Beside:
     """Open the files beside a journal, and make those that are missing. Raises `JournalRefused`."""
     queue = AppendLock(side_file(path, "append"))
     try:
-        return Beside(queue, EpochFile(side_file(path, "epoch")), HeadFile(side_file(path, "head")))
+        beside = Beside(queue, EpochFile(side_file(path, "epoch")), HeadFile(side_file(path, "head")))
+        beside.epochs.read()  # what is garbled there is refused now, and not by the first command
+        beside.highest.read()
+        return beside
     except BaseException:
         queue.close()
         raise

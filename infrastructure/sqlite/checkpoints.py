@@ -16,15 +16,24 @@ class Checkpoints:
     only when one runs.
     """
 
-    def __init__(self, frames: int) -> None:
-        """Be due from so many frames in the log."""
+    def __init__(self, frames: int, *, there: int = 0) -> None:
+        """Be due from so many frames in the log; `there` are those that it was found with."""
         self._frames = frames
         self._frames_per_event = 3.0
-        self._events = 0
+        self._events = int(there / self._frames_per_event)
 
     def count(self, events: int) -> None:
         """Take note of events that were committed."""
         self._events += events
+
+    def empty(self, connection: sqlite3.Connection) -> None:
+        """Write everything back and empty the log, so that what was erased does not stay in it; readers may keep it from that."""
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            log.warning("a checkpoint failed: %s", getattr(error, "sqlite_errorname", type(error).__name__))
+            return
+        self._events = 0
 
     def run_if_due(self, connection: sqlite3.Connection) -> None:
         """Write back what no reader needs any more, if enough has gathered; what fails is tried again after the next group."""

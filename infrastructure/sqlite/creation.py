@@ -22,6 +22,8 @@ CHECKED_DIGESTS: Final = 64
 _SMALLEST: Final = 512
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
+_PAGE: Final = 4_096
+"""The page size that a journal is made with."""
 
 
 def _size(path: Path) -> int | None:
@@ -123,11 +125,16 @@ def _check_application(connection: sqlite3.Connection, path: Path | None, *, new
         raise NotAJournal(f"{path or 'the journal'}: is an SQLite database of another program, not a journal")
 
 
+def frames_in_log(path: Path) -> int:
+    """Return how many frames the log beside a journal has room for: it never shrinks, so not all of them need be in use."""
+    return max(0, (_size(side_file(path, "wal")) or 0) - _WAL_HEADER) // (_PAGE + _FRAME_HEADER)
+
+
 def _check_size(connection: sqlite3.Connection, path: Path) -> None:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     page_size = connection.execute("PRAGMA page_size").fetchone()[0]
     present = (_size(path) or 0) // page_size
-    frames = max(0, (_size(side_file(path, "wal")) or 0) - _WAL_HEADER) // (page_size + _FRAME_HEADER)
+    frames = frames_in_log(path)
     if present + frames < pages:
         raise JournalDamaged(f"{path}: is truncated: {present} of {pages} pages are there; restore a backup")
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from counterfoil.domain.errors import Closed, ForkedError, JournalRefused, JournalUnavailable, ReadOnly
+from counterfoil.domain.errors import Closed, ForkedError, JournalDamaged, JournalRefused, JournalUnavailable, ReadOnly
 from counterfoil.domain.limits import Limits
 
 from ..caches import Caches
@@ -26,6 +26,7 @@ from ..rows import Head
 from ..unit import OpeningState, Unit
 from .catching_up import catch_up
 from .checkpoints import Checkpoints
+from .creation import frames_in_log
 from .descriptor import side_file
 from .faults import fault
 from .liveness import FileLiveness, Liveness, MemoryLiveness
@@ -55,10 +56,10 @@ class SQLiteEngine:
         self._guard = threading.RLock()
         self._readers = None if path is None else ReaderPool(path, self._busy)
         self._opening = OpeningState()
-        self._checkpoints = Checkpoints(CHECKPOINT_FRAMES)
         self.liveness = self._new_liveness()
         with self._faults():
             self._writer, self._beside = open_journal(path, readonly=readonly, busy_us=self._busy)
+        self._checkpoints = Checkpoints(CHECKPOINT_FRAMES, there=0 if path is None else frames_in_log(path))
         self._store = SQLiteStore(self._writer)
         self._caches = Caches(self._store)
         self._seen: tuple[Head, int] | None = None
@@ -76,6 +77,10 @@ class SQLiteEngine:
             yield
         except sqlite3.Error as error:
             raise fault(error, self.name) from None
+        except UnicodeDecodeError:
+            raise JournalDamaged(
+                f"{self.name}: is damaged: it holds text that is none; look at it with `counterfoil verify`"
+            ) from None
 
     # Reading.
 
@@ -151,6 +156,7 @@ class SQLiteEngine:
             self._newest = unit.head.position
         if is_alone(group[0]):
             self._caches.forget()  # what it erased is no longer what the caches hold
+            self._checkpoints.empty(self._writer)
         self._checkpoints.count(max(1, len(unit.changes.events)))
         if unit.changes.events:
             self._tell_listeners()

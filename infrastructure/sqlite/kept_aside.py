@@ -5,6 +5,7 @@ epoch and the highest position.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ _POSITION_TEXT: Final = re.compile(rb"[0-9]{20}\n")
 _POSITION_BYTES: Final = 21
 
 # The highest epoch.
+
+
+_TRY_AGAIN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO)
+_LARGEST: Final = 2**62
 
 
 class EpochStore(Protocol):
@@ -66,10 +71,10 @@ class EpochFile:
         except FileNotFoundError:
             return 0
         except OSError as error:
-            raise refusal(self._path, error) from error
+            raise refusal(self._path, error) from None
         if not _EPOCH_TEXT.fullmatch(text):
             raise _damage(self._path, "an epoch")
-        return int(text)
+        return _bounded(int(text), self._path, "an epoch")
 
     def raise_to(self, epoch: int) -> None:
         """
@@ -91,7 +96,9 @@ class EpochFile:
             os.replace(new, self._path)
             _sync_folder(self._path.parent)
         except OSError as error:
-            raise refusal(self._path, error) from error
+            if error.errno in _TRY_AGAIN:
+                raise JournalUnavailable(f"{self._path} cannot be written ({error.strerror}): make room and try again") from None
+            raise refusal(self._path, error) from None
 
 
 # The highest position.
@@ -147,7 +154,7 @@ class HeadFile:
             return 0
         if _POSITION_TEXT.fullmatch(text) is None:
             raise _damage(self._path, "a position")
-        return int(text)
+        return _bounded(int(text), self._path, "a position")
 
     def write(self, position: int) -> None:
         """Keep it. Raises `JournalUnavailable` if it cannot be written."""
@@ -163,6 +170,13 @@ class HeadFile:
 
     def close(self) -> None:
         self._descriptor.close()
+
+
+def _bounded(number: int, path: Path, what: str) -> int:
+    """Refuse a number that no journal reaches, and that would leave no room above it."""
+    if number > _LARGEST:
+        raise _damage(path, what)
+    return number
 
 
 def _damage(path: Path, what: str) -> JournalDamaged:

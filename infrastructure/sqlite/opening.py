@@ -6,9 +6,8 @@ import os
 import sqlite3
 from pathlib import Path
 
-from counterfoil.domain.errors import JournalUnavailable
+from counterfoil.domain.errors import JournalDamaged, JournalUnavailable
 
-from .append_lock import AppendQueue
 from .beside import Beside, beside_file, beside_memory
 from .creation import can_become_one, check, check_kind, check_path, create
 from .descriptor import side_file
@@ -34,7 +33,7 @@ def open_journal(path: Path | None, *, readonly: bool, busy_us: int) -> tuple[sq
         if path is not None and not readonly:  # from here on files are made beside it
             beside = beside_file(path)
         if not readonly:
-            _create_if_empty(connection, beside.queue, busy_us, f"{path or 'the journal'}")
+            _create_if_empty(connection, beside, busy_us, path)
         if path is not None and not readonly:
             check_locking(side_file(path, "live"))
         check(connection, path)
@@ -45,12 +44,19 @@ def open_journal(path: Path | None, *, readonly: bool, busy_us: int) -> tuple[sq
     return connection, beside
 
 
-def _create_if_empty(connection: sqlite3.Connection, queue: AppendQueue, busy_us: int, name: str) -> None:
+def _create_if_empty(connection: sqlite3.Connection, beside: Beside, busy_us: int, path: Path | None) -> None:
     if connection.execute(SCHEMA.objects).fetchone()[0]:
         return
-    if not queue.acquire(busy_us):
-        raise JournalUnavailable(f"{name}: another process holds the journal; try again")
+    if not beside.queue.acquire(busy_us):
+        raise JournalUnavailable(f"{path or 'the journal'}: another process holds the journal; try again")
     try:
+        if connection.execute(SCHEMA.objects).fetchone()[0]:
+            return  # another process has made it meanwhile
+        if path is not None and connection.execute("PRAGMA page_count").fetchone()[0] and beside.highest.read():
+            raise JournalDamaged(
+                f"{path}: is empty, and {side_file(path, 'head').name} beside it says that a journal was here; restore it, "
+                "or move the files beside it away to begin anew"
+            )
         create(connection, os.urandom(32))
     finally:
-        queue.release()
+        beside.queue.release()

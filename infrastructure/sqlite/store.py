@@ -86,6 +86,13 @@ class SQLiteStore:
         row = self._one(READ.event_state, position)
         return None if row is None else REGISTRY.decode(*row)
 
+    def unresolved_of_subject(self, pseudonym: bytes) -> list[str]:
+        """Return the unresolved operations that a pseudonym belongs to, as actor, conversation or thread."""
+        return [operation_id for (operation_id,) in self.connection.execute(READ.unresolved_of_subject, (pseudonym,))]
+
+    def unresolved_of_scope(self, scope_id: bytes) -> list[str]:
+        return [operation_id for (operation_id,) in self.connection.execute(READ.unresolved_of_scope, (scope_id,))]
+
     def external_id(self, position: int) -> str | None:
         row = self._one(READ.external_id, position)
         return None if row is None else row[0]

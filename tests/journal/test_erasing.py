@@ -21,6 +21,7 @@ from counterfoil.infrastructure.commands.reconcile import ReconcileOperation
 from counterfoil.infrastructure.commands.turn import Claim, Mark, Settle
 from counterfoil.infrastructure.remembering import remember
 from counterfoil.infrastructure.sqlite.store import APPEND
+from counterfoil.infrastructure.verification import verify_file
 
 if TYPE_CHECKING:
     from counterfoil.infrastructure.core import Core
@@ -149,7 +150,7 @@ def test_a_refused_command_with_an_id_begins_no_scope(host: Host) -> None:
     stranger = host.grant.identity.model_copy(update={"tenant": "other"})
     asked = Reconcile(1, False, False, "operator", None)
     command = ReconcileOperation(reach(stranger, None), "op-" + "0" * 32, asked, may_send=False)
-    once: Once[Any] = Once(command, stranger.scope, b"c-1", b"mark", lambda answer: None, lambda values: None)
+    once: Once[Any] = Once(command, stranger, b"c-1", b"mark", lambda answer: None, lambda values: None)
 
     assert "not_found" == host.run(core, once).status
     assert 1 == core.read(lambda store: store.connection.execute("SELECT count(*) FROM cf_scope").fetchone()[0])
@@ -173,3 +174,39 @@ def test_a_listener_that_raises_costs_no_caller_anything(host: Host) -> None:
     core.engine.on_commit.append(listener)
 
     assert "accepted" == host.admit(core, "e1").admission.status
+
+
+@pytest.mark.contract("IDN-06", "RCN-02")
+@pytest.mark.parametrize("whole", [False, True], ids=["person", "scope"])
+def test_what_waits_for_an_erased_person_is_filed_and_counts_no_more(host: Host, whole: bool) -> None:
+    """It could never run, be sent or be listed in its own scope again."""
+    core = host.open()
+    claimed = host.claim(core, host.admit(core, "e1"))
+    host.settle(core, claimed)
+    host.admit(core, "e2")
+    identity = host.grant.identity
+    host.run(core, EraseScope(identity) if whole else EraseSubject(identity, "actor", "tg", "ann"))
+
+    assert 0 == core.read(lambda store: store.connection.execute("SELECT count(*) FROM cf_unresolved_v1").fetchone()[0])
+    assert 0 == core.read(lambda store: store.connection.execute("SELECT count(*) FROM cf_queues_v1").fetchone()[0])
+    assert {"operation.abandoned", "reply.delivery_failed"} <= set(host.types(core))
+    assert b"hello" not in Path(f"{host.path}-wal").read_bytes() + host.path.read_bytes()
+    assert verify_file(host.path).agrees
+
+
+@pytest.mark.contract("IDN-04", "JRN-05")
+def test_a_kept_answer_is_not_for_an_identity_that_is_no_longer_active(host: Host) -> None:
+    core = host.open()
+    identity = host.grant.identity
+    revoked = identity.model_copy(update={"verified": False})
+    operation_id = str(host.admit(core, "e1").admission.operation_id)
+
+    def ask(who: Any) -> Any:
+        command = ReconcileOperation(reach(who, None), operation_id, Reconcile(1, False, False, "operator", None), may_send=False)
+        return host.run(
+            core, Once(command, who, b"c-1", b"mark", lambda answer: {"outcome": answer.outcome}, lambda values: values)
+        )
+
+    assert "abandoned" == ask(identity).outcome
+    assert {"outcome": "abandoned"} == ask(identity)
+    assert "denied" == ask(revoked).status

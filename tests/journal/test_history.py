@@ -13,7 +13,7 @@ import pytest
 
 from counterfoil.domain.admission import Admission
 from counterfoil.domain.errors import CommandConflict, InvalidValue, JournalDamaged
-from counterfoil.domain.identity import Grant, Identity, Scope
+from counterfoil.domain.identity import Grant, Identity
 from counterfoil.domain.turn import Answer
 from counterfoil.infrastructure.commands.admission import Admitted
 from counterfoil.infrastructure.commands.once import Once, command_id_bytes, fingerprint
@@ -175,10 +175,9 @@ def test_a_command_that_was_decided_before_another_process_wrote_is_decided_anew
 def once(host: Host, command_id: str, event_id: str, text: str = "hello", grant: Grant | None = None) -> Once[Admitted]:
     """An admission under a command id."""
     command = host.message(event_id, text=text, grant=grant)
-    scope = (grant or host.grant).identity.scope
     return Once(
         command,
-        scope,
+        (grant or host.grant).identity,
         command_id_bytes(command_id),
         fingerprint("admit", event_id, text),
         lambda answer: {"operation_id": answer.admission.operation_id, "position": answer.admission.position},
@@ -238,7 +237,7 @@ def test_a_command_id_of_a_command_that_raised_is_free(core: Core, host: Host) -
             host.message("e1").run(unit)
             raise ValueError("no")
 
-    failing = Once(Fails(), host.grant.identity.scope, b"id-1", b"f", lambda answer: {}, lambda kept: None)
+    failing = Once(Fails(), host.grant.identity, b"id-1", b"f", lambda answer: {}, lambda kept: None)
     with pytest.raises(ValueError, match="no"):
         host.run(core, failing)
     assert not host.run(core, once(host, "id-1", "e1")).admission.duplicate
@@ -248,18 +247,18 @@ def test_a_command_id_of_a_command_that_raised_is_free(core: Core, host: Host) -
 def test_an_answer_without_an_event_is_seen_by_every_opening(host: Host) -> None:
     """And so is a scope that came with it: there is one for the same people."""
     one, other = host.open(), host.open()
-    scope = Scope("nobody", None, None)
+    identity = Identity(tenant="nobody", principal="nobody", verified=True)
 
     class Nothing:
         def run(self, unit: Any) -> str:
             return "done"
 
     def nothing(answer: str) -> Once[str]:
-        return Once(Nothing(), scope, b"id", answer.encode(), lambda _: {"answer": answer}, lambda kept: kept["answer"])
+        return Once(Nothing(), identity, b"id", answer.encode(), lambda _: {"answer": answer}, lambda kept: kept["answer"])
 
     class Known:
         def run(self, unit: Any) -> bool:
-            return unit.known_scope(scope) is not None
+            return unit.known_scope(identity.scope) is not None
 
     assert (False, False) == (host.run(one, Known()), host.run(other, Known()))
     host.run(one, nothing("first"))

@@ -274,8 +274,9 @@ def test_a_journal_that_is_exchanged_while_it_is_open_takes_nothing_more(tmp_pat
         journal.admit(inbound, grant)
         other.replace(path)
 
+        assert "unavailable" == journal.admit(inbound, grant).reason
         with pytest.raises(counterfoil.JournalRefused, match="exchanged while it was open"):
-            journal.admit(inbound, grant)
+            journal.acting_as(grant.identity).erase_scope()
 
 
 @pytest.mark.contract("JRN-01", "ADM-02", "ADM-07")

@@ -103,3 +103,12 @@ SELECT route, count(*), sum(grant_version IS NULL) FROM cf_queues_v1 WHERE openi
 -- Every route with waiting entries, with the opening of its head and the scope of its operations.
 SELECT route, min(place), q.opening_id, u.scope_id
 FROM cf_queues_v1 AS q JOIN cf_unresolved_v1 AS u USING (operation) WHERE grant_version IS NULL GROUP BY route ORDER BY 2
+
+-- name: unresolved_of_subject
+-- The unresolved operations that a pseudonym belongs to, as actor, conversation or thread.
+SELECT unresolved.operation_id FROM cf_unresolved_v1 AS unresolved JOIN cf_event ON position = unresolved.operation
+WHERE ?1 IN (actor, conversation, thread) ORDER BY unresolved.operation
+
+-- name: unresolved_of_scope
+-- The unresolved operations of a scope.
+SELECT operation_id FROM cf_unresolved_v1 WHERE scope_id = ? ORDER BY operation
