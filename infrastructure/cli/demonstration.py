@@ -54,6 +54,9 @@ class Demonstration:
         if os.path.exists(self.journal):
             raise click.UsageError(f"{self.journal} is there already; name a new file", click.get_current_context(silent=True))
         write_lines(self.events, map(json.dumps, self.messages))
+        click.echo(
+            "counterfoil keeps the record between a chat platform and an agent: what came in, what was answered, and what nobody knows."
+        )
         click.echo(f"The journal is {self.journal}")
         try:
             self._steps()
