@@ -157,7 +157,7 @@ def test_what_is_no_journal_is_refused_by_every_verb(shell: Shell, spoil: Callab
     ):
         result = shell.here(*words, status=1)
         assert "" == result.stdout
-        assert result.stderr.startswith("counterfoil: bad")
+        assert result.stderr.startswith(f"counterfoil: {shell.folder / 'bad'}: ")
         assert 1 == result.stderr.count("\n")
 
     assert before == (shell.folder / "bad").read_bytes()
