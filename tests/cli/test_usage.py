@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -157,7 +158,7 @@ def test_what_is_no_journal_is_refused_by_every_verb(shell: Shell, spoil: Callab
     ):
         result = shell.here(*words, status=1)
         assert "" == result.stdout
-        assert result.stderr.startswith(f"counterfoil: {shell.folder / 'bad'}: ")
+        assert re.match(r"counterfoil: (/\S+/)?bad: ", result.stderr)
         assert 1 == result.stderr.count("\n")
 
     assert before == (shell.folder / "bad").read_bytes()
