@@ -26,6 +26,7 @@ class AsyncCalls:
     def _core(self) -> Core:
         if self._opened is None:
             raise Closed("the journal is not open yet; write `async with counterfoil.open_async(…) as journal:`")
+        self._opened.refuse_in_child()
         return self._opened
 
     async def _submit(self, command: Command[T]) -> T:
@@ -69,7 +70,12 @@ class Calls:
     """Wait for what the writer and the readers do, in a thread without a running event loop."""
 
     def __init__(self, core: Core) -> None:
-        self._core = core
+        self._opened = core
+
+    @property
+    def _core(self) -> Core:
+        self._opened.refuse_in_child()
+        return self._opened
 
     def _submit(self, command: Command[T]) -> T:
         refuse_in_event_loop()

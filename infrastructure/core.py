@@ -91,6 +91,11 @@ class Core:
             self._readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="counterfoil-reader")
         return self._readers
 
+    def refuse_in_child(self) -> None:
+        """Raise `ForkedError` in a process that was forked after the journal was opened: it is the parent's."""
+        if os.getpid() != self._pid:
+            raise ForkedError("the journal was opened before a fork, by the parent of this process; open it again here")
+
     def now(self) -> int:
         return self.clock.now()
 
@@ -119,8 +124,7 @@ class Core:
 
         An end that cannot be recorded is only logged: others see it by the sign of life, as they see that of a process that died.
         """
-        if os.getpid() != self._pid:
-            raise ForkedError("the journal was opened before a fork, by the parent of this process; it is the parent's to close")
+        self.refuse_in_child()
         if self.engine.closed:
             return
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from counterfoil.domain.decision import Payload
+from counterfoil.domain.errors import JournalDamaged
 from counterfoil.domain.event import REGISTRY, Committed, Recorded
 from counterfoil.domain.framing import GENESIS
 from counterfoil.domain.opening import OpeningStarted
@@ -77,6 +78,8 @@ def verify_file(path: Path, progress: Progress | None = None) -> Verification:
             return verify(SQLiteStore(connection), progress)
     except sqlite3.Error as error:
         raise fault(error, str(path)) from None
+    except UnicodeDecodeError:
+        raise JournalDamaged(f"{path}: is damaged: it holds text that is none; restore a backup") from None
 
 
 def verify(store: SQLiteStore, progress: Progress | None = None) -> Verification:
@@ -106,6 +109,8 @@ def _events(store: SQLiteStore) -> Iterator[EventRow]:
         position = page[-1].position
 
 
+_UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, TypeError)
+"""What reading a garbled file raises: SQLite's word for it, or cells that hold another kind of value than was stored."""
 _MALFORMED: Final = "SQLite finds the file malformed there; restore a backup"
 
 
@@ -113,7 +118,7 @@ def _pages(store: SQLiteStore) -> Check:
     count = store.connection.execute("PRAGMA main.page_count").fetchone()[0]
     try:
         found = store.connection.execute(VERIFY.pages).fetchone()[0]
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         found = _MALFORMED
     return Check("file", count, "pages", None if found == "ok" else f"SQLite's own check says: {found}")
 
@@ -226,7 +231,7 @@ def _may_follow_a_gap(row: EventRow) -> bool:
 def _read(history: _History) -> Iterator[None]:
     try:
         yield
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         history.malformed()
 
 
@@ -245,7 +250,7 @@ def _versions(store: SQLiteStore) -> Check:
                     else f"version {found} of the stream {originator_id} stands before the one that precedes it"
                 )
             version, position = found, place
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         difference = difference or f"after the stream {stream}: {_MALFORMED}"
     return Check("versions", streams, "streams", difference)
 
@@ -265,7 +270,7 @@ def _payloads(store: SQLiteStore, report: Progress) -> list[Check]:
                 difference = difference or _against_commitment(store, position, Payload(salt, body))
             report("payloads", count, total)
         kept = store.connection.execute(VERIFY.count_kept_inbound).fetchone()[0]
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         difference = difference or f"after the payload of position {position}: {_MALFORMED}"
     return [
         Check("commitments", count, "payloads", difference),
@@ -302,7 +307,7 @@ def _compare(store: SQLiteStore, aside: _Aside) -> Check:
                 difference = _difference(row, pair, keys)
                 if difference is not None:
                     break
-        except sqlite3.DatabaseError:
+        except _UNREADABLE:
             difference = f"after {count} rows: {_MALFORMED}"
     return Check(name, count, "rows", difference)
 

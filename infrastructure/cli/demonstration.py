@@ -55,7 +55,8 @@ class Demonstration:
             raise click.UsageError(f"{self.journal} is there already; name a new file", click.get_current_context(silent=True))
         write_lines(self.events, map(json.dumps, self.messages))
         click.echo(
-            "counterfoil keeps the record between a chat platform and an agent: what came in, what was answered, and what nobody knows."
+            "counterfoil keeps the record between a chat platform and an agent: what came in, what was answered, "
+            "and what nobody knows."
         )
         click.echo(f"The journal is {self.journal}")
         try:

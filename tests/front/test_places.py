@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 import counterfoil
 from counterfoil.domain.identity import instant_of
+from counterfoil.infrastructure.verification import verify_file
 from counterfoil.testing import MovableClock
 
 PERSON = counterfoil.Identity(tenant="acme", principal="ann", verified=True)
@@ -89,3 +91,59 @@ def test_an_identity_goes_by_the_wall_clock_and_not_by_the_times_of_events(tmp_p
         clock.set_back("1h")
 
         assert "accepted" == journal.admit(inbound("2"), counterfoil.Grant.of(short, "helper")).status
+
+
+@pytest.mark.contract("JRN-10", "JRN-13")
+def test_cells_of_another_kind_are_a_difference_and_no_error(tmp_path: Path) -> None:
+    """STRICT tables refuse them, so somebody has written the file by other means."""
+    path = tmp_path / "journal.sqlite"
+    with counterfoil.open(path) as journal:
+        journal.admit(inbound("1"), GRANT)
+    schema = sqlite3.connect(path)
+    schema.execute("PRAGMA writable_schema = ON")
+    schema.execute("UPDATE sqlite_master SET sql = replace(sql, ' STRICT', '') WHERE name IN ('cf_payload', 'cf_unresolved_v1')")
+    schema.commit()
+    schema.close()
+    garbler = sqlite3.connect(path)
+    garbler.execute("UPDATE cf_payload SET salt = 7, body = 1.5")
+    garbler.execute("UPDATE cf_unresolved_v1 SET version = 'x'")
+    garbler.commit()
+    garbler.close()
+
+    found = {check.name: check.difference for check in verify_file(path).checks if check.difference}
+    assert {"commitments", "projection unresolved"} <= found.keys()
+
+
+@pytest.mark.contract("JRN-15")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_every_call_of_a_forked_child_says_so(tmp_path: Path) -> None:
+    with counterfoil.open(tmp_path / "journal.sqlite") as journal:
+        journal.admit(inbound("1"), GRANT)
+        desk = journal.acting_as(PERSON)
+        calls = {
+            "admit": lambda: journal.admit(inbound("2").model_copy(update={"text": "/help"}), GRANT),
+            "acting_as": lambda: journal.acting_as(PERSON),
+            "diagnostics": journal.diagnostics,
+            "limits": lambda: journal.limits,
+            "position": journal.position,
+            "unresolved": desk.unresolved,
+            "verify": journal.verify,
+            "close": journal.close,
+        }
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            answers = []
+            for name, call in calls.items():
+                try:
+                    call()
+                    answers.append(name)
+                except counterfoil.ForkedError:
+                    continue
+            os.write(writer, ",".join(answers).encode() or b"-")
+            os._exit(0)
+        os.close(writer)
+        os.waitpid(child, 0)
+
+        assert b"-" == os.read(reader, 1_000), "these answered as if nothing had happened"
+        os.close(reader)
