@@ -189,11 +189,18 @@ class Routes:
                     worker.lose_lease()
 
     async def wait_for_route(self, claimed: Claimed | None) -> None:
-        """Wait until the opening that holds a route has ended, or the history has moved on since the claim was tried."""
+        """
+        Wait until the opening that holds a route has ended, its lease has run out, or the history has moved on since the claim
+        was tried.
+
+        A renewal moves the end of the lease and nothing in the history: the next claim tells when it runs out then.
+        """
         core = self.core
         while claimed is not None and not self.stopping:
             await asyncio.sleep(WATCH_SECONDS)
             if claimed.holder is not None and not core.is_live(claimed.holder):
+                return
+            if claimed.free_at is not None and core.clock.boot() >= claimed.free_at:
                 return
             if await self._position() != claimed.position:
                 return

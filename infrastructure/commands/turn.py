@@ -34,6 +34,8 @@ class Claimed(NamedTuple):
     """The opening that holds the route, when that is another."""
     position: int = 0
     """The head of the history at which this was found."""
+    free_at: int | None = None
+    """When the lease that is in the way runs out unless it is renewed, in nanoseconds of the boot clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Claim:
         operation = unit.operation(plan.head.operation_id)
         if plan.found != "claimed":
             holder = None if lease is None else lease.opening_id
-            return Claimed(plan.found, operation, lease_id=lease_id, holder=holder, position=unit.head.position)
+            free_at = deadline.at if deadline is not None and plan.found in ("held", "busy") else None
+            return Claimed(plan.found, operation, lease_id=lease_id, holder=holder, position=unit.head.position, free_at=free_at)
         lease, binding = unit.lease(lease_id), unit.binding(self.route)
         assert lease is not None and binding is not None
         return Claimed("claimed", operation, lease.fence, binding.session_id, binding.generation, lease_id)
