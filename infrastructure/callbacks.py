@@ -28,61 +28,93 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+class Ended:
     """
-    Call a host's function: on the event loop if it is a coroutine function, in a thread of its own otherwise.
+    How a function of the host ended, in a box that shows nothing: in debug mode asyncio logs what tasks and futures end with.
+    """
 
-    What it raises is an `Exception`, whatever it was: a host's `SystemExit` or `CancelledError` must not end the task that asked.
+    __slots__ = ("_result", "error")
+
+    def __init__(self, result: Any = None, error: Exception | None = None) -> None:
+        self._result = result
+        self.error = error
+
+    @classmethod
+    def by(cls, raised: BaseException) -> Ended:
+        """
+        Return the end by what was raised, which is an `Exception` whatever it was: a host's `SystemExit` must not end the task
+        that asked.
+        """
+        if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+            return cls(error=raised)
+        return cls(error=RuntimeError(f"the function raised {type(raised).__name__}"))
+
+    def result(self) -> Any:
+        """Return what the function returned, or raise what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+async def attempt(function: Callable[..., Any], *arguments: Any) -> Ended:
+    """
+    Call a host's function to its end, whatever that is: on the event loop if it is a coroutine function, in a thread otherwise.
+
+    It is the body of a task of its own: a function that cancels the task it runs in cancels nothing of ours.
     """
     try:
         if is_async(function):
-            return await function(*arguments)
-        result = await in_thread(function, *arguments)
-        return await result if inspect.isawaitable(result) else result
-    except SystemExit:
-        raise RuntimeError("the function raised SystemExit") from None
-    except asyncio.CancelledError:
-        if was_cancelled():
-            raise
-        raise RuntimeError("the function raised CancelledError") from None
+            return Ended(await function(*arguments))
+        result = (await in_thread(function, *arguments)).result()
+        return Ended(await result if inspect.isawaitable(result) else result)
+    except BaseException as error:
+        return Ended.by(error)
 
 
-def was_cancelled() -> bool:
-    """Tell whether somebody cancelled the running task; a `CancelledError` may also be the host's own."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
-
-
-async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """
-    Run a plain function in a daemon thread.
+    Call a host's function and return what it returns; cancelled, it cancels the function and waits for its end.
+
+    What it raises otherwise is an `Exception`, whatever the function raised.
+    """
+    task = asyncio.create_task(attempt(function, *arguments), name="counterfoil-callback")
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+    return end_of(task).result()
+
+
+def end_of(task: asyncio.Task[Ended]) -> Ended:
+    """Return how the function in a task that is done ended; one that was cancelled before it began was never called."""
+    return Ended.by(asyncio.CancelledError()) if task.cancelled() else task.result()
+
+
+async def in_thread(function: Callable[..., Any], *arguments: Any) -> Ended:
+    """
+    Run a plain function in a daemon thread, and return how it ended.
 
     A thread cannot be stopped: a cancelled caller leaves it running, and a function that never returns does not keep the program
     from ending, as it would in the pool of an executor.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+    future: asyncio.Future[Ended] = loop.create_future()
     context = contextvars.copy_context()
 
-    def finish(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        elif not isinstance(error, Exception) or isinstance(error, StopIteration):
-            future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
-        else:
-            future.set_exception(error)
+    def finish(ended: Ended) -> None:
+        if not future.done():
+            future.set_result(ended)
 
     def run() -> None:
-        result, error = None, None
         try:
-            result = context.run(function, *arguments)
-        except BaseException as raised:
-            error = raised
+            ended = Ended(context.run(function, *arguments))
+        except BaseException as error:
+            ended = Ended.by(error)
         if not loop.is_closed():
             try:
-                loop.call_soon_threadsafe(finish, result, error)
+                loop.call_soon_threadsafe(finish, ended)
             except RuntimeError:
                 return
 
@@ -90,13 +122,13 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     return await future
 
 
-async def send(deliver: Deliver, reply: Reply, timeout_s: float, keep: Callable[[asyncio.Task[Any]], None]) -> Delivery:
+async def send(deliver: Deliver, reply: Reply, timeout_s: float, keep: Callable[[asyncio.Task[Ended]], None]) -> Delivery:
     """
     Call `deliver` and say what is known afterwards: returning is a known outcome, raising and timing out are not.
 
     One that goes on after its time is not waited for: `keep` gets its task.
     """
-    task = asyncio.create_task(call(deliver, reply), name="counterfoil-deliver")
+    task = asyncio.create_task(attempt(deliver, reply), name="counterfoil-deliver")
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
     except asyncio.CancelledError:
@@ -107,12 +139,13 @@ async def send(deliver: Deliver, reply: Reply, timeout_s: float, keep: Callable[
         task.cancel()
         keep(task)
         return Delivery("delivery_unknown", "timed_out")
-    error = task.exception()
+    ended = end_of(task)
+    error = ended.error
     if isinstance(error, NotSent):
         return Delivery("delivery_failed", error.reason)
     if error is not None:  # what it raised may quote the text; that it raised is what is known
         return Delivery("delivery_unknown", "raised")
-    answer = task.result()
+    answer = ended.result()
     if answer is None:
         return Delivery("delivered")
     if isinstance(answer, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from counterfoil.domain.admission import Admission, refused
 from counterfoil.domain.exchange import Action, Reply
@@ -13,7 +13,7 @@ from counterfoil.domain.identity import Grant
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.turn import Delivery, DeliveryOutcome
 
-from .callbacks import Agent, Authorize, Deliver, ResolveAgent, call, send
+from .callbacks import Agent, Authorize, Deliver, Ended, ResolveAgent, call, send
 from .core import Core
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Hosted:
         self._resolve_agent = resolve_agent
         self._deliver = deliver
         self._deliver_seconds = deliver_seconds
-        self._late: set[asyncio.Task[Any]] = set()
+        self._late: set[asyncio.Task[Ended]] = set()
         self.sendings: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         """How many sendings ended in each way; one that was cut off is unknown."""
 
@@ -78,12 +78,7 @@ class Hosted:
             counters["deliveries"] += outcome == "delivered"
             counters["delivery_failures"] += outcome == "delivery_failed"
 
-    def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold on to a task that goes on after its time; what it raises in the end is nobody's news."""
+    def keep(self, task: asyncio.Task[Ended]) -> None:
+        """Hold on to a task that goes on after its time; how it ends is nobody's news."""
         self._late.add(task)
-        task.add_done_callback(self._late_ended)
-
-    def _late_ended(self, task: asyncio.Task[Any]) -> None:
-        self._late.discard(task)
-        if not task.cancelled():
-            task.exception()
+        task.add_done_callback(self._late.discard)

@@ -22,7 +22,7 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer, Delivery, cut
 
-from .callbacks import Agent, in_thread, is_async
+from .callbacks import Agent, Ended, in_thread, is_async
 from .commands.turn import Claim, Claimed, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
 from .owed import Owed
 from .remembering import reply_to, text_of
@@ -59,24 +59,26 @@ class Run:
         self.reason: str | None = None
         self.aborted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._in_thread = False
-        self.task: asyncio.Task[Any] = asyncio.create_task(self._call(agent, turn), name="counterfoil-run")
+        self.task: asyncio.Task[Ended] = asyncio.create_task(self._call(agent, turn), name="counterfoil-run")
 
-    async def _call(self, agent: Agent, turn: Turn) -> Any:
+    async def _call(self, agent: Agent, turn: Turn) -> Ended:
         try:
             if is_async(agent):
-                return await agent(turn)  # type: ignore[misc]
+                return Ended(await agent(turn))  # type: ignore[misc]
             self._in_thread = True
-            result = await in_thread(agent, turn)
+            result = (await in_thread(agent, turn)).result()
             self._in_thread = False
             if not inspect.isawaitable(result):
-                return result
+                return Ended(result)
             if self.reason is None:
-                return await result
-        except SystemExit:
-            raise RuntimeError("the agent raised SystemExit") from None
-        if inspect.iscoroutine(result):
-            result.close()
-        raise asyncio.CancelledError
+                return Ended(await result)
+            if inspect.iscoroutine(result):
+                result.close()
+            raise asyncio.CancelledError
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return Ended.by(error)
 
     def abort(self, reason: str) -> None:
         """Tell the run to end. A plain function in a thread cannot be told; it is waited for."""
@@ -90,7 +92,8 @@ class Run:
         """
         Wait for the end, abort a run that takes longer than `max_turn`, and tell whether it ended within `deadline` of an abort.
         """
-        await asyncio.wait({self.task, self.aborted}, timeout=max_turn, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {self.task, self.aborted}
+        await asyncio.wait(either, timeout=max_turn, return_when=asyncio.FIRST_COMPLETED)
         if not self.task.done():
             self.abort("max_turn")
             await asyncio.wait({self.task}, timeout=deadline)
@@ -100,11 +103,11 @@ class Run:
         """Return how an ended run is settled."""
         if self.task.cancelled():
             return Answer("cancelled", self.reason or "cancelled_by_agent")
-        error = self.task.exception()
-        if error is not None:
-            log.warning("an agent raised %s", type(error).__name__)
+        ended = self.task.result()
+        if ended.error is not None:
+            log.warning("an agent raised %s", type(ended.error).__name__)
             return Answer("failed", "run_failed", FAILURE_NOTICE)
-        result = self.task.result()
+        result = ended.result()
         if isinstance(result, AgentAnswer):
             return Answer("succeeded", reply=result.text, leaf=result.leaf)
         if result is None or isinstance(result, str):

@@ -17,6 +17,7 @@ from counterfoil.domain.errors import Closed, CounterfoilError, JournalUnavailab
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.operation import Operation, Outcome
 
+from .callbacks import Ended
 from .commands.admission import AdmitInbound, Admitted
 from .commands.leases import Renew
 from .commands.turn import Claimed, Settle
@@ -149,7 +150,7 @@ class Routes:
     def refuse_late(self, run: Run, operation_id: str, fence: int) -> None:
         """A run did not end when it was told to: when it does, its result is refused, and the refusal recorded."""
 
-        def ended(_: asyncio.Task[Any]) -> None:
+        def ended(_: asyncio.Task[Ended]) -> None:
             with suppress(CounterfoilError):
                 Owed(self.core.committer, Settle(operation_id, fence, run.answer())).submit()
 
