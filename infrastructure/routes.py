@@ -48,6 +48,7 @@ class Routes:
         self.stopping = False
         self._journal = journal
         self._workers: dict[str, RouteWorker] = {}
+        self._admitting: set[asyncio.Future[Admitted]] = set()
         self._room = asyncio.Event()
         self._renewer: asyncio.Task[None] | None = None
         self._look = asyncio.Lock()
@@ -85,7 +86,19 @@ class Routes:
         if self._workers.get(worker.route) is worker and worker.fence is None and worker.owed is None and not worker.jobs:
             del self._workers[worker.route]
 
-    def schedule(self, command: AdmitInbound, admitted: Admitted) -> None:
+    def admit(self, command: AdmitInbound) -> asyncio.Future[Admitted]:
+        """Submit an admission; its event is scheduled before anybody has the answer, also when nobody waits for it any more."""
+        admitting = self.core.committer.submit_async(command)
+        self._admitting.add(admitting)
+        admitting.add_done_callback(lambda done: self._admitted(command, done))
+        return admitting
+
+    def _admitted(self, command: AdmitInbound, admitting: asyncio.Future[Admitted]) -> None:
+        self._admitting.discard(admitting)
+        if not admitting.cancelled() and admitting.exception() is None:
+            self._schedule(command, admitting.result())
+
+    def _schedule(self, command: AdmitInbound, admitted: Admitted) -> None:
         """Have the route of an admission run it, if it is this process's to run."""
         operation_id = admitted.admission.operation_id
         if admitted.position is not None and admitted.route is not None and operation_id is not None:
@@ -220,11 +233,13 @@ class Routes:
         """As `Runtime.stop`."""
         self.stopping = True
         self.made_room()
-        workers = list(self._workers.values())
         errors: list[BaseException] = []
-        for worker in workers:
+        for worker in self._workers.values():
             if worker.run is not None:
                 worker.run.abort("cancelled_at_shutdown")
+        if self._admitting:  # what the journal takes after all waits here as what it took before
+            await asyncio.wait(self._admitting, timeout=self.limits.duration("stop_deadline") / 1_000_000)
+        workers = list(self._workers.values())
         if keep_queued:
             for worker in workers:
                 worker.leave()

@@ -25,7 +25,7 @@ from counterfoil.domain.limits import Limits
 from counterfoil.domain.reconcile import Reconciliation
 
 from .callbacks import Authorize, Deliver, ResolveAgent
-from .commands.admission import AdmitInbound, Admitted
+from .commands.admission import AdmitInbound
 from .commands.opening import RecordAct
 from .hosted import Hosted
 from .journal_async import AsyncJournal
@@ -132,21 +132,10 @@ class Runtime:
         if self._routes.stopping:
             return refused("stopped")
         command = AdmitInbound(inbound, grant, grant.alias)
-        admitting = self.journal.core.committer.submit_async(command)
-        try:
-            admitted = await asyncio.shield(admitting)
+        try:  # whoever asked may be gone by then; what the journal has taken is nobody's but this process's to run
+            return (await asyncio.shield(self._routes.admit(command))).admission
         except JournalUnavailable:
             return refused("unavailable")
-        except asyncio.CancelledError:
-            # Whoever asked is gone; what the journal has taken by then is nobody's but this process's to run.
-            admitting.add_done_callback(lambda late: self._schedule_late(command, late))
-            raise
-        self._routes.schedule(command, admitted)
-        return admitted.admission
-
-    def _schedule_late(self, command: AdmitInbound, admitting: asyncio.Future[Admitted]) -> None:
-        if not admitting.cancelled() and admitting.exception() is None:
-            self._routes.schedule(command, admitting.result())
 
     async def wait_for_room(self) -> None:
         """

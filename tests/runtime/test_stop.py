@@ -10,6 +10,7 @@ import pytest
 
 from counterfoil.domain.errors import JournalRefused
 from counterfoil.domain.exchange import Turn
+from counterfoil.infrastructure.commands.admission import AdmitInbound
 from counterfoil.infrastructure.commands.turn import GiveUp, Mark, Release, Settle, SettleUnclaimed
 from tests.runtime.conftest import route_tasks
 
@@ -365,3 +366,27 @@ async def test_a_stop_that_meets_an_error_does_the_rest_and_then_raises_it(hosts
 
     assert ["accepted" if keep_queued else "cancelled"] * 2 == await phases(host, *waiting)
     assert 0 == await host.count("cf_deadline")
+
+
+@pytest.mark.contract("RUN-13")
+@pytest.mark.parametrize("keep_queued", [False, True])
+async def test_what_is_being_admitted_when_a_stop_begins_is_cancelled_or_kept_too(hosts: Hosts, keep_queued: bool) -> None:
+    """The journal has them in hand, and takes them after the stop has begun."""
+    host = await hosts.open()
+    taken, go = host.hold(AdmitInbound)
+    admitting = [asyncio.create_task(host.admit(f"m{number}", f"c{number % 20}")) for number in range(100)]
+    await taken.wait()
+    gone = admitting[7]
+    gone.cancel()
+    stopping = asyncio.create_task(host.runtime.stop(keep_queued=keep_queued))
+    await asyncio.sleep(0)
+    go.set()
+    await stopping
+    answers = [await each for each in admitting if each is not gone]
+    operations = [answer.operation_id for answer in answers if answer.operation_id is not None]
+
+    assert 99 == len(operations)
+    assert {"accepted" if keep_queued else "cancelled"} == set(await phases(host, *operations))
+    assert (100 if keep_queued else 0) == len(await host.unresolved())
+    assert 0 == host.journal.diagnostics()["queued"]
+    assert set() == route_tasks()
