@@ -68,7 +68,9 @@ class Resending:
         if found.inbound is None or found.reply is None:
             return "granted" if found.reply is None else "withdrawn"
         grant = await self._host.authorize(found.inbound, "message")
-        return "granted" if isinstance(grant, Grant) and grant.identity.scope == found.scope else "withdrawn"
+        if not isinstance(grant, Grant) or grant.identity.scope != found.scope or operation.alias not in grant.aliases:
+            return "withdrawn"
+        return "granted"
 
     async def _resend(self, claimed: ResendClaimed, found: Found | None) -> Reconciliation:
         if found is None or found.reply is None:
