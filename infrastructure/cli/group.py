@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import click
 
+from .named_files import keep_places
+
 VERBS: Final = {
     "run": "Read messages, run an agent on each, and send its replies.",
     "unresolved": "List what still needs attention, with the command for each.",
@@ -73,6 +75,10 @@ class Verbs(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a verb; what goes wrong is said in one line on standard error."""
+        keep_places()
+        if sys.stdout is None:
+            complain("standard output is closed; send it to a file, or to /dev/null")
+            sys.exit(2)
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")  # no name of a file or person is too strange to be printed
@@ -83,7 +89,7 @@ class Verbs(click.Group):
         except (click.Abort, KeyboardInterrupt):
             status = 130
         except Exception as error:
-            status = _say_failed(error)
+            status = say_failed(error)
         if not standalone_mode:
             return status
         sys.exit(status if isinstance(status, int) else 0)
@@ -104,7 +110,8 @@ def _say_wrong(error: click.ClickException) -> int:
     return error.exit_code
 
 
-def _say_failed(error: Exception) -> int:
+def say_failed(error: Exception) -> int:
+    """Say what went wrong, and return the exit status of that."""
     if os.environ.get(TRACEBACK):
         raise error
     from counterfoil.domain.errors import CounterfoilError, InvalidValue

@@ -71,6 +71,20 @@ def _context() -> click.Context | None:
     return click.get_current_context(silent=True)
 
 
+def keep_places() -> None:
+    """
+    Take the places of standard streams that are closed: a file of the journal that came to lie there would be written to by
+    whoever prints. What is said on standard error goes nowhere then.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays as long as the process
+
+
 def head_of(path: str) -> bytes | None:
     """Return the first bytes of a program, None if they cannot be read."""
     try:

@@ -52,7 +52,8 @@ def run(
     answered one after the other, in their order.
 
     Kill it whenever you want, and run it again on the same file: what was accepted runs, what was answered is a duplicate, and
-    what was in the middle is listed with the command that files it. SIGTERM and Ctrl-C stop in order.
+    what was in the middle is listed with the command that files it. SIGTERM and Ctrl-C stop in order: a turn that does not end
+    within 30 seconds is filed as execution_unknown, and the process ends. A second Ctrl-C ends it at once.
 
     With --grants it runs what waits from ended runs in every tenant of the journal, if who wrote it is still granted there.
     Without, only what came without grants too: the rest waits, and how much that is is said at the end.
@@ -68,6 +69,7 @@ def run(
 
     from counterfoil.domain.limits import Limits
 
+    from .ending import to_its_end
     from .grants import authorize_from
     from .named_files import open_source
     from .running import Host, run_host
@@ -89,6 +91,6 @@ def run(
     )
     source = open_source("--events", events, journal)
     try:
-        return asyncio.run(run_host(host, source, as_json=as_json))
+        return asyncio.run(to_its_end(run_host(host, source, as_json=as_json)))
     finally:
         source.close()

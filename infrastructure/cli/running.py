@@ -27,7 +27,8 @@ from .feeder import Feeder, Tally
 from .lines import Lines
 from .named_files import Source
 from .printing import PAGE, print_json, print_table
-from .stopping import INTERRUPTED, Stop
+from .signals import INTERRUPTED
+from .stopping import Stop
 
 PROGRESS_SECONDS: Final = 5.0
 TROUBLE_SECONDS: Final = 20.0
@@ -91,7 +92,7 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
 
 
 async def _work(host: Host, runtime: Runtime, feeder: Feeder, stop: Stop) -> None:
-    if host.resume:
+    if host.resume and not stop.asked:
         # Without grants all that runs is what is in the one scope in which everybody is granted: anything else would be refused.
         await runtime.resume(operator(), tenant=EVERY_TENANT if host.granted else None)
     feeding = asyncio.create_task(feeder.feed(), name="counterfoil-feeder")

@@ -23,7 +23,7 @@ ROOT = Path(counterfoil.__file__).parents[1]
 SECRET = "marker-of-a-text"
 
 HOST = """
-import asyncio, json, os, threading
+import asyncio, json, os, threading, time
 from counterfoil import DeliveryFailed, NotSent
 
 def say(*words):
@@ -68,6 +68,10 @@ async def stubborn(turn):
         except asyncio.CancelledError:
             pass
 
+async def blocks(turn):
+    say("stuck", turn.event_id)
+    time.sleep(3600)
+
 async def leaves_a_thread(turn):
     say("stuck", turn.event_id)
     await asyncio.to_thread(threading.Event().wait, 3600)
@@ -95,9 +99,9 @@ class Shell:
 
     # Other processes.
 
-    def start(self, *words: str | Path, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *words: str | Path, program: Sequence[str] = ("-m", "counterfoil"), **options: Any) -> subprocess.Popen[str]:
         """Start a verb in a process of its own, in the folder."""
-        command = [sys.executable, "-W", "error", "-m", "counterfoil", *map(str, words)]
+        command = [sys.executable, "-W", "error", *program, *map(str, words)]
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         process = subprocess.Popen(command, text=True, cwd=self.folder, env=self._environment, **options)
         self._started.append(process)
@@ -164,7 +168,8 @@ class Shell:
     def sent(self) -> list[tuple[str, str, str]]:
         """What the host sent, in its order: event id, kind and text."""
         path = self.folder / "sent"
-        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        written = path.read_text().rpartition("\n")[0] if path.exists() else ""  # a line may be in the middle of being written
+        return [tuple(json.loads(line)) for line in written.splitlines()]
 
 
 def message(event_id: str, text: str = "hello", actor: str = "ann", **more: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import shlex
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -137,17 +138,94 @@ def test_without_grants_what_waits_in_other_tenants_is_left_alone(shell: Shell) 
     assert "--grants" not in again.stderr
 
 
-def test_a_second_interrupt_ends_at_once(shell: Shell) -> None:
-    """Also when a plain function cannot be told to stop, and programs go along."""
-    process = shell.start("run", shell.journal, "--agent", "host:plain_agent", "--deliver", "host:deliver")
+@pytest.mark.parametrize("agent", ["plain_agent", "stubborn", "blocks"])
+def test_a_second_interrupt_ends_at_once(shell: Shell, agent: str) -> None:
+    """Also when a function cannot be told to stop, or holds up all else."""
+    process = shell.start("run", shell.journal, "--agent", f"host:{agent}", "--deliver", "host:deliver")
     feed(process, message("1", "stick"))
     read_until(process, "stuck 1")
     interrupt(process)
     assert process.stderr is not None
-    assert "once more" in process.stderr.readline()
+    if agent == "blocks":
+        time.sleep(0.2)  # two that come together are one
+    else:
+        assert "once more" in process.stderr.readline()
     interrupt(process)
 
     assert 130 == process.wait(10)
+    assert "Stopped at once; what was at work is listed by `counterfoil unresolved`.\n" == process.stderr.read()
+
+
+@pytest.mark.contract("RUN-13", "CLI-01")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_an_agent_that_ignores_a_stop_is_left(shell: Shell, number: signal.Signals, status: int) -> None:
+    """At the deadline it is filed and said; then the process ends, with the status of the run and no dump."""
+    process = shell.start(
+        "run", shell.journal, "--agent", "host:stubborn", "--deliver", "host:deliver", "--json", program=("-c", SHORT_STOP)
+    )
+    feed(process, message("1"), message("2"))
+    read_until(process, "stuck 1")
+    while len(shell.rows("unresolved", shell.journal)) != 2:
+        assert process.poll() is None
+    process.send_signal(number)
+    counted, said = finish(process)
+    (unknown,) = shell.rows("timeline", shell.journal, "--outcome", "execution_unknown")
+
+    assert status == process.returncode
+    assert (0, 0, 1) == tuple(counted[key] for key in ("failed", "cancelled", "unresolved"))
+    assert "1 turn did not end when told to, and nobody knows what was done; filed as execution_unknown:" in said
+    assert f"  counterfoil explain {shell.journal} {unknown['operation_id']}\n" in said
+    assert said.endswith("ignores that it was told to end; it is ended with the process.\n")
+    assert "Task" not in said
+
+
+SHORT_STOP = """
+from counterfoil.domain.limits import Limits
+Limits.__init__.__kwdefaults__["stop_deadline"] = "300ms"
+from counterfoil.infrastructure.cli import main
+main()
+"""
+
+
+def test_a_thread_of_an_agent_does_not_keep_the_process(shell: Shell) -> None:
+    """One that the interpreter would wait for; the turn itself was cancelled in order."""
+    process = shell.start("run", shell.journal, "--agent", "host:leaves_a_thread", "--deliver", "host:deliver", "--json")
+    feed(process, message("1"))
+    read_until(process, "stuck 1")
+    process.send_signal(signal.SIGTERM)
+    counted, said = finish(process)
+
+    assert (0, 1) == (process.returncode, counted["cancelled"])
+    assert said.endswith("it is ended with the process.\n")
+
+
+@pytest.mark.contract("CLI-01")
+@pytest.mark.parametrize("module", ["click", "asyncio", "counterfoil.infrastructure.cli.running", "host"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_stop_that_comes_early_is_heard(shell: Shell, module: str, number: signal.Signals, status: int) -> None:
+    """While the command line is still being loaded: the run stops in order before it has begun."""
+    events = shell.write("events.jsonl", message("1"))
+    early = f"MODULE, NUMBER = {module!r}, {int(number)}\n{EARLY}"
+    process = shell.start("run", shell.journal, *shell.hosted, "--events", events, "--json", program=("-c", early))
+    counted, said = finish(process)
+
+    assert status == process.returncode
+    assert 0 == sum(counted.values())
+    assert 1 == said.count("\n") == said.count("Stopping")
+
+
+EARLY = """
+import os, sys
+
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), NUMBER)
+
+sys.meta_path.insert(0, Hook())
+from counterfoil.infrastructure.cli import main
+main()
+"""
 
 
 def test_a_stop_takes_programs_along(shell: Shell) -> None:

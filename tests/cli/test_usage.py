@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 
@@ -98,6 +101,35 @@ def test_wrong_usage_is_one_line_and_nothing_is_made(shell: Shell, snapshot: Sna
 
     assert before == sorted(path.name for path in shell.folder.iterdir() if path.name != "__pycache__")
     assert snapshot == "".join(said)
+
+
+@pytest.mark.contract("CLI-03")
+@pytest.mark.parametrize("words", [("--help",), ("unresolved", "j"), ("run", "j", "--agent", "host:agent", *DELIVER)])
+def test_a_closed_standard_output_is_refused(shell: Shell, words: tuple[str, ...]) -> None:
+    """Before anything is done, for what is printed is what was asked for."""
+    done = closed(shell, ">&-", *words)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "counterfoil: standard output is closed; send it to a file, or to /dev/null\n" == done.stderr
+    assert not (shell.folder / "j").exists()
+
+
+def test_a_closed_standard_error_is_no_harm(shell: Shell) -> None:
+    """What is said goes nowhere, above all into no file of the journal, and what is printed is printed."""
+    events = shell.write("events.jsonl", message("1"), message("2", "raise", "bob"), "bad")
+    done = closed(shell, "2>&-", "run", shell.journal, *shell.hosted, "--events", events, "--json")
+
+    assert 1 == done.returncode
+    assert (2, 1, 1) == tuple(json.loads(done.stdout)[key] for key in ("accepted", "malformed", "failed"))
+    assert 0 == closed(shell, "2>&-", "verify", shell.journal).returncode
+
+
+def closed(shell: Shell, how: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a verb with a stream closed."""
+    command = ["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "counterfoil", *words]
+    return subprocess.run(
+        command, cwd=shell.folder, env=shell._environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.contract("CLI-03")
