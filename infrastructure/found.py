@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from counterfoil.domain.exchange import Reply
 from counterfoil.domain.identity import Scope
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
+from counterfoil.projections.leases import Leases
 
 from .remembering import remember
 from .sqlite.store import SQLiteStore
+
+LEASES: Final = Leases()
 
 
 class Found(NamedTuple):
@@ -33,3 +37,9 @@ def find(store: SQLiteStore, operation_id: str) -> Found | None:
     scope = None if scoped is None or scoped.tenant is None else Scope(scoped.tenant, scoped.account, scoped.user)
     waiting = frozenset(entry.operation for entry in store.queue(operation.route).waiting)
     return Found(operation, scope, remembered.inbound, remembered.reply, waiting)
+
+
+def fences(store: SQLiteStore, lease_ids: Iterable[str]) -> dict[str, int]:
+    """Return the fences of those of the leases that are recorded as held, whoever holds them."""
+    rows = [row for lease_id in lease_ids if (row := store.row(LEASES, (lease_id,))) is not None and row.held]
+    return {row.lease_id: row.lease._replace(epoch=store.epoch_at(row.position)).fence for row in rows}

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 
-from counterfoil.domain.errors import NeedsRuntime
+from counterfoil.domain.errors import JournalUnavailable, NeedsRuntime
 from counterfoil.domain.identity import Grant, Reach
 from counterfoil.domain.reconcile import ReconcileOutcome, Reconciliation
 from counterfoil.domain.turn import Delivery
 
+from .commands.once import KeepAnswer, Once
 from .commands.reconcile import ResendClaimed
 from .commands.turn import Mark
 from .committer import Command
@@ -45,8 +46,16 @@ class Resending:
             if found is not None and leave == "withdrawn":
                 return Reconciliation("denied", version=found.operation.version)
             with suppress(NeedsRuntime):  # it has become what would be sent, and the host was not asked: look again
-                answer = await self._routes.submit(command(leave == "granted"))
-                return await self._resend(answer, found) if isinstance(answer, ResendClaimed) else answer
+                asked = command(leave == "granted")
+                answer = await self._routes.submit(asked)
+                if isinstance(answer, ResendClaimed):
+                    sent = await self._resend(answer, found)
+                    if isinstance(asked, Once):
+                        await self._routes.submit(KeepAnswer(asked, sent))
+                    return sent
+                if answer.outcome == "execution_unknown":
+                    await self._abort_what_was_revoked()
+                return answer
         return Reconciliation("conflict", detail="stale")
 
     async def _find(self, reached: Reach, operation_id: str) -> Found | None:
@@ -71,6 +80,11 @@ class Resending:
         if not isinstance(grant, Grant) or grant.identity.scope != found.scope or operation.alias not in grant.aliases:
             return "withdrawn"
         return "granted"
+
+    async def _abort_what_was_revoked(self) -> None:
+        """End a run here whose lease was revoked with what was filed; where the look fails the next one comes soon."""
+        with suppress(JournalUnavailable):
+            await self._routes.look_at_leases()
 
     async def _resend(self, claimed: ResendClaimed, found: Found | None) -> Reconciliation:
         if found is None or found.reply is None:

@@ -335,6 +335,7 @@ class RouteWorker:
             return Answer("cancelled", "cancelled_at_shutdown")
         limits = self.routes.limits
         run = self.run = Run(agent, turn)
+        self.routes.keep_watching()
         self.routes.counters["active"] += 1
         try:
             if await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6):

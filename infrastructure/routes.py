@@ -23,7 +23,7 @@ from .commands.leases import Renew
 from .commands.turn import Claimed, Settle
 from .committer import Command
 from .core import Core
-from .found import Found, find
+from .found import Found, fences, find
 from .hosted import Hosted
 from .journal_async import AsyncJournal
 from .owed import Owed
@@ -51,6 +51,7 @@ class Routes:
         self._admitting: set[asyncio.Future[Admitted]] = set()
         self._room = asyncio.Event()
         self._renewer: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._look = asyncio.Lock()
         self._seen = (0.0, 0)
         self._slots: asyncio.Semaphore | None = None
@@ -202,6 +203,37 @@ class Routes:
                 if worker.fence == fence and worker.lease_id not in standing:
                     worker.lose_lease()
 
+    def keep_watching(self) -> None:
+        """See that a lease that others end is missed as long as a turn runs under it."""
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch(), name="counterfoil-watch")
+
+    async def _watch(self) -> None:
+        """Look at the leases of what runs, whenever the history has moved on."""
+        seen = None
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if not any(worker.run is not None for worker in self._workers.values()):
+                return
+            try:
+                position = await self._position()
+                if position != seen:
+                    await self.look_at_leases()
+                    seen = position
+            except Closed:
+                return
+            except Exception as error:  # whether the leases last through that is the renewal's to say
+                log.debug("a look at the leases failed with %s; it is taken again", type(error).__name__)
+
+    async def look_at_leases(self) -> None:
+        """Abort what runs under a lease that was revoked, or has run out and was taken by another."""
+        running = [(worker, worker.run, worker.fence) for worker in self._workers.values() if worker.run and worker.fence]
+        ids = {worker.lease_id for worker, _, _ in running}
+        standing = await self.core.read_async(lambda store: fences(store, ids))
+        for worker, run, fence in running:
+            if worker.run is run and worker.fence == fence and standing.get(worker.lease_id) != fence:
+                worker.lose_lease()
+
     async def wait_for_route(self, claimed: Claimed | None) -> None:
         """
         Wait until the opening that holds a route has ended, its lease has run out, or the history has moved on since the claim
@@ -251,9 +283,9 @@ class Routes:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        if self._renewer is not None:
-            self._renewer.cancel()
-            await asyncio.gather(self._renewer, return_exceptions=True)
+        for timer in filter(None, (self._renewer, self._watcher)):
+            timer.cancel()
+            await asyncio.gather(timer, return_exceptions=True)
         errors += await self._tried(worker.let_go() for worker in workers)
         for worker in workers:
             self.forget(worker)

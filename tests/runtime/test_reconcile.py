@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from counterfoil.domain.errors import Denied, InvalidValue, NeedsRuntime
+from counterfoil.domain.errors import CommandConflict, Denied, InvalidValue, NeedsRuntime
 from counterfoil.domain.exchange import DeliveryFailed, Reply
 from counterfoil.domain.identity import EVERY_TENANT, OPERATE, Grant, Identity, instant_of
 from counterfoil.domain.reconcile import Reconciliation
@@ -521,3 +521,19 @@ async def test_what_an_operator_says_wrongly_is_refused_by_name(host: Host, opti
     """Before anything is looked at."""
     with pytest.raises(InvalidValue, match=words):
         await reconcile(host, "op-" + "0" * 32, **{"version": 1, **options})
+
+
+@pytest.mark.contract("JRN-05", "RCN-04")
+async def test_a_command_id_of_a_resend_gives_the_first_answer_again(hosts: Hosts) -> None:
+    """What came of the sending is kept after it, and nothing is sent a second time."""
+    operation_id, _ = await left(hosts, "delivery_failed")
+    host = await hosts.open()
+    version = (await host.operation(operation_id)).version
+    first = await reconcile(host, operation_id, version, command_id="send-it")
+    again = await reconcile(host, operation_id, version, command_id="send-it")
+
+    assert ("resolved", "reply_delivered") == (first.status, first.outcome)
+    assert first == again
+    with pytest.raises(CommandConflict):
+        await reconcile(host, operation_id, version + 1, command_id="send-it")
+    assert 1 == len(await host.states("reply.resend_claimed"))

@@ -1,12 +1,17 @@
-"""A route whose holder lives and does nothing: the ttl of its lease is the backstop."""
+"""A route whose holder lives and does nothing: the ttl of its lease is the backstop. One whose lease was revoked ends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from counterfoil.domain.errors import JournalUnavailable
+from counterfoil.domain.identity import EVERY_TENANT
+from counterfoil.infrastructure import routes
 from counterfoil.infrastructure.commands.leases import Renew
+from tests.runtime.conftest import OPERATOR
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Hosts
@@ -66,3 +71,63 @@ async def test_the_ttl_is_the_backstop_on_the_clock_of_the_machine(hosts: Hosts)
     assert ["re: two"] == [reply.text for reply in second.sent]
     assert ["ttl"] == [event.cause for event in await second.states("lock.expired")]
     held.go.set()
+
+
+@pytest.mark.contract("RUN-06", "RUN-05", "RCN-04")
+@pytest.mark.parametrize("whose", ["own runtime", "own desk", "other runtime", "other desk"])
+async def test_a_run_whose_lease_was_revoked_is_aborted(hosts: Hosts, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
+    """Long before a third of the ttl: at once by the runtime that filed it, at the next look elsewhere."""
+    if whose == "own runtime":
+        monkeypatch.setattr(routes, "WATCH_SECONDS", 3_600)
+    host, other = await hosts.open(lease_ttl="300s"), await hosts.open(lease_ttl="300s")
+    held, neighbour = host.held(), host.held()
+    host.on_resolve = lambda alias, identity, inbound: held if inbound.event_id == "m1" else neighbour
+    operation_id = await host.accept("m1")
+    await held.started.wait()
+    await host.accept("n1", "c2")
+    await neighbour.started.wait()
+    acting = host if whose.startswith("own") else other
+    options: dict[str, Any] = {
+        "expected_version": (await host.operation(operation_id)).version,
+        "acknowledge_duplicate_risk": True,
+        "force": True,
+    }
+    if whose.endswith("desk"):
+        answer = await acting.desk.reconcile(operation_id, **options)
+    else:
+        answer = await acting.runtime.reconcile(OPERATOR, operation_id, tenant=EVERY_TENANT, **options)
+    async with asyncio.timeout(5):
+        await held.aborted.wait()
+    await host.until_event("operation.late_refused")
+    neighbour.go.set()
+    await host.drain()
+
+    assert "execution_unknown" == answer.outcome
+    assert 1 == host.journal.diagnostics()["lease_losses"]
+    assert not neighbour.aborted.is_set()
+    assert ["n1"] == [reply.in_reply_to for reply in host.sent]
+    assert "execution_unknown" == (await host.operation(operation_id)).phase
+
+
+@pytest.mark.contract("RUN-06")
+async def test_a_look_that_fails_is_taken_again(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is away for a moment does not end the looking."""
+    host, other = await hosts.open(lease_ttl="300s"), await hosts.open(lease_ttl="300s")
+    held = host.held()
+    operation_id = await host.accept("m1")
+    await held.started.wait()
+    look, failed = host.runtime._routes.look_at_leases, asyncio.Event()
+
+    async def away() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise JournalUnavailable("the store is away")
+        await look()
+
+    monkeypatch.setattr(host.runtime._routes, "look_at_leases", away)
+    version = (await host.operation(operation_id)).version
+    await other.desk.reconcile(operation_id, expected_version=version, acknowledge_duplicate_risk=True, force=True)
+    async with asyncio.timeout(5):
+        await held.aborted.wait()
+
+    assert failed.is_set()

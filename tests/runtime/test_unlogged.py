@@ -123,7 +123,7 @@ async def test_nothing_that_goes_wrong_is_logged_with_what_it_was_about(hosts: H
                     expected_version=row.version,
                     acknowledge_duplicate_risk=True,
                     note=marked("note"),
-                    command_id=marked("command"),
+                    command_id=marked(f"command {row.operation_id}"),
                 )
             )
         )
