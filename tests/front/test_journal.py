@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -196,7 +197,8 @@ def test_no_text_and_no_id_of_a_person_lies_in_the_history(path: Path) -> None:
             journal, marks["event_id"], user=marks["user"], text=marks["text"], conversation=marks["conversation"], thread="thr-1"
         )
         run_turn(journal, admission, reply=marks["reply"])
-    rows = sqlite3.connect(path).execute("SELECT * FROM cf_event").fetchall()
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT * FROM cf_event").fetchall()
     history = b"\n".join(value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row)
 
     assert not [mark for mark in [*marks.values(), "thr-1", "m-1"] if mark.encode() in history]
