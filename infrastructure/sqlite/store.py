@@ -47,11 +47,15 @@ def connect(path: Path | None, *, readonly: bool, busy_us: int) -> sqlite3.Conne
         cached_statements=STATEMENT_CACHE,
         timeout=busy_us / 1_000_000,
     )
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute("PRAGMA secure_delete = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    if not readonly:
-        connection.execute("PRAGMA synchronous = FULL")
+    try:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if not readonly:
+            connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

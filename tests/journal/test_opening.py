@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -293,3 +293,25 @@ def test_repeats_are_answered_where_a_process_was_killed_before_its_commit(host:
     assert [True] * 3 == [host.admit(core, "e1").admission.duplicate for _ in range(3)]
     assert position + 5 < (host.admit(core, "e2").admission.position or 0)
     assert verify_file(host.path).agrees
+
+
+@pytest.mark.parametrize("readonly", [False, True], ids=["writing", "readonly"])
+def test_what_is_refused_is_not_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readonly: bool) -> None:
+    """Its first statements fail already, on a file that is no database."""
+    path = tmp_path / "journal.sqlite"
+    path.write_text("not a database" * 100)
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def keeping(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", keeping)
+    with pytest.raises(NotAJournal):
+        Core(path, readonly=readonly)
+
+    assert opened
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
