@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from counterfoil.domain.errors import NotSent
-from counterfoil.domain.exchange import AgentAnswer, DeliveryFailed, Reply, Turn
+from counterfoil.domain.exchange import Action, AgentAnswer, DeliveryFailed, Reply, Turn
 from counterfoil.domain.identity import Grant, Identity
 from counterfoil.domain.ids import ID_BYTES
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.turn import Delivery
 
-Authorize: TypeAlias = Callable[[Inbound, str], Awaitable[Grant | None] | Grant | None]
+Authorize: TypeAlias = Callable[[Inbound, Action], Awaitable[Grant | None] | Grant | None]
 Agent: TypeAlias = Callable[[Turn], "Awaitable[str | AgentAnswer | None] | str | AgentAnswer | None"]
 ResolveAgent: TypeAlias = Callable[[str, Identity, Inbound], "Agent | Awaitable[Agent]"]
 Deliver: TypeAlias = Callable[[Reply], "Awaitable[str | DeliveryFailed | None] | str | DeliveryFailed | None"]

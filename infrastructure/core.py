@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from counterfoil.domain.admission import Admission, AdmissionReason
-from counterfoil.domain.errors import CounterfoilError, ForkedError, InvalidValue
+from counterfoil.domain.admission import Admission, AdmissionReason, refused
+from counterfoil.domain.errors import CounterfoilError, ForkedError, InvalidValue, JournalRefused, JournalUnavailable
 from counterfoil.domain.exchange import Action
 from counterfoil.domain.identity import Grant
 from counterfoil.domain.inbound import Inbound
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 READ_THREADS: Final = 4
+
+STORE_FAILS: Final = (JournalUnavailable, JournalRefused)
+"""What makes the answer to an event `unavailable`: the store did not take it, whatever is the matter with it."""
 
 COUNTERS: Final = (
     "admitted",
@@ -166,6 +169,12 @@ def refusal_before_journal(inbound: Inbound, grant: Grant, limits: Limits, now: 
     if grant.identity.refusal(now) is not None:
         return "revoked"
     return "unknown_command" if action_of(inbound) == "command" else None
+
+
+def store_failed(error: CounterfoilError) -> Admission:
+    """Return the answer to an event that the store did not take, whatever is the matter with it."""
+    log.error("an admission failed with %s", type(error).__name__)
+    return refused("unavailable")
 
 
 def is_oversized(inbound: Inbound, limits: Limits) -> bool:

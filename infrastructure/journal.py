@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from types import TracebackType
 from typing import Any, Self
 
 from counterfoil.domain.admission import Admission, refused
-from counterfoil.domain.errors import JournalRefused, JournalUnavailable
+from counterfoil.domain.errors import JournalUnavailable
 from counterfoil.domain.identity import Every, Grant, Identity, Reach, instant_us, reach
 from counterfoil.domain.ids import SubjectKind
 from counterfoil.domain.inbound import Inbound
@@ -24,12 +23,10 @@ from .commands.admission import AdmitInbound, Admitted
 from .commands.once import Once, command_id_bytes, fingerprint
 from .commands.opening import RecordAct
 from .commands.reconcile import ResendClaimed
-from .core import Core, refusal_before_journal
+from .core import STORE_FAILS, Core, refusal_before_journal, store_failed
 from .erasing import erase_command, erase_scope_command
 from .reconciling import reconcile_command
 from .verification import Progress, Verification, verify
-
-log = logging.getLogger(__name__)
 
 
 class Journal(Opener):
@@ -81,9 +78,8 @@ class Journal(Opener):
                 admitted = self._submit(command)
             else:
                 admitted = self._submit(admit_once(command, command_id_bytes(command_id)))
-        except (JournalUnavailable, JournalRefused) as error:
-            log.error("an admission failed with %s", type(error).__name__)
-            return core.count_admission(refused("unavailable"))
+        except STORE_FAILS as error:
+            return core.count_admission(store_failed(error))
         return core.count_admission(admitted.admission)
 
     def acting_as(self, identity: Identity, *, tenant: str | Every | None = None) -> Desk:

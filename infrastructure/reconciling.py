@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from counterfoil.domain.errors import InvalidValue
+from counterfoil.domain.event import Event
 from counterfoil.domain.identity import Reach
 from counterfoil.domain.ids import CLASS_WORD, is_operation_id
-from counterfoil.domain.reconcile import Reconcile, Reconciliation
+from counterfoil.domain.operation import ReplyDelivered, ReplyDeliveryFailed, ReplyDeliveryUnknown
+from counterfoil.domain.reconcile import Reconcile, ReconcileOutcome, Reconciliation
 
 from .commands.once import Once, command_id_bytes, fingerprint
 from .commands.reconcile import ReconcileOperation, ResendClaimed
 from .committer import Command
 from .pages import LARGEST
+from .unit import Unit
 
 NOTE_BYTES = 4_096
+
+RESENT: Final[dict[type[Event], ReconcileOutcome]] = {
+    ReplyDelivered: "reply_delivered",
+    ReplyDeliveryFailed: "reply_failed",
+    ReplyDeliveryUnknown: "reply_unknown",
+}
 
 
 def reconcile_command(
@@ -57,14 +67,47 @@ def reconcile_command(
         reason,
         None if note is None else note.encode("utf-8", "surrogatepass"),
     )
-    return Once(command, reach.identity, key, mark, _dump, _load)
+    return Kept(Once(command, reach.identity, key, mark, _dump, _load), operation_id)
 
 
-def _dump(answer: Reconciliation | ResendClaimed) -> dict[str, Any] | None:
-    if isinstance(answer, ResendClaimed) or answer.status != "resolved":
-        return None
-    return {"outcome": answer.outcome, "version": answer.version}
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """What is kept of a resend, which has no answer yet when it is claimed: the attempt that the answer is to be read from."""
+
+    attempt: int
 
 
-def _load(values: dict[str, Any]) -> Reconciliation | ResendClaimed:
-    return Reconciliation("resolved", **values)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Reconcile once; whoever asks again for a resend is told what became of the attempt of the first time."""
+
+    once: Once[Reconciliation | ResendClaimed | Resent]
+    operation_id: str
+
+    def run(self, unit: Unit) -> Reconciliation | ResendClaimed:
+        answer = self.once.run(unit)
+        return self._outcome(unit, answer.attempt) if isinstance(answer, Resent) else answer
+
+    def _outcome(self, unit: Unit, attempt: int) -> Reconciliation:
+        """An attempt that is not marked, because it is under way or its sender has died, is one of which nobody knows."""
+        operation = unit.operation(self.operation_id)
+        if operation is None:
+            return Reconciliation("not_found")
+        for recorded in unit.store.stream(self.operation_id):
+            event = recorded.event
+            if isinstance(event, ReplyDelivered | ReplyDeliveryFailed | ReplyDeliveryUnknown) and event.attempt == attempt:
+                return Reconciliation("resolved", RESENT[type(event)], version=recorded.originator_version)
+        return Reconciliation("resolved", "reply_unknown", version=operation.version)
+
+
+def _dump(answer: Reconciliation | ResendClaimed | Resent) -> dict[str, Any] | None:
+    match answer:
+        case ResendClaimed():
+            return {"attempt": answer.attempt}
+        case Reconciliation(status="resolved"):
+            return {"outcome": answer.outcome, "version": answer.version}
+    return None
+
+
+def _load(values: dict[str, Any]) -> Reconciliation | ResendClaimed | Resent:
+    return Resent(**values) if "attempt" in values else Reconciliation("resolved", **values)

@@ -11,7 +11,6 @@ from counterfoil.domain.identity import Grant, Reach
 from counterfoil.domain.reconcile import ReconcileOutcome, Reconciliation
 from counterfoil.domain.turn import Delivery
 
-from .commands.once import KeepAnswer, Once
 from .commands.reconcile import ResendClaimed
 from .commands.turn import Mark
 from .committer import Command
@@ -46,13 +45,9 @@ class Resending:
             if found is not None and leave == "withdrawn":
                 return Reconciliation("denied", version=found.operation.version)
             with suppress(NeedsRuntime):  # it has become what would be sent, and the host was not asked: look again
-                asked = command(leave == "granted")
-                answer = await self._routes.submit(asked)
+                answer = await self._routes.submit(command(leave == "granted"))
                 if isinstance(answer, ResendClaimed):
-                    sent = await self._resend(answer, found)
-                    if isinstance(asked, Once):
-                        await self._routes.submit(KeepAnswer(asked, sent))
-                    return sent
+                    return await self._resend(answer, found)
                 if answer.outcome == "execution_unknown":
                     await self._abort_what_was_revoked()
                 return answer

@@ -115,12 +115,10 @@ class Routes:
 
     async def wait_for_room(self) -> None:
         """Wait until there is room, or for a quarter of a second: that of other processes is not heard of."""
-        self._room.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(0.25):
                 await self._room.wait()
-        except TimeoutError:
-            return
+        self._room.clear()  # afterwards: what was made between a refusal and this call is not missed
 
     async def drain(self, patience_s: float | None) -> bool:
         """Wait until no worker is at work; tells whether that came within the time."""

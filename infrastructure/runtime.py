@@ -27,6 +27,7 @@ from counterfoil.domain.reconcile import Reconciliation
 from .callbacks import Authorize, Deliver, ResolveAgent
 from .commands.admission import AdmitInbound
 from .commands.opening import RecordAct
+from .core import STORE_FAILS, action_of, is_oversized, store_failed
 from .hosted import Hosted
 from .journal_async import AsyncJournal
 from .reconciling import reconcile_command
@@ -121,21 +122,21 @@ class Runtime:
                 inbound = Inbound.model_validate(inbound)
             except ValidationError:
                 return refused("malformed")
-        if len(inbound.body) > self.limits.max_input_bytes:
+        if is_oversized(inbound, self.limits):
             return refused("oversized")
-        is_command = inbound.text.lstrip().startswith("/")
-        grant = await self._host.authorize(inbound, "command" if is_command else "message")
+        action = action_of(inbound)
+        grant = await self._host.authorize(inbound, action)
         if isinstance(grant, Admission):
             return grant
-        if is_command:
+        if action == "command":
             return refused("unknown_command")
         if self._routes.stopping:
             return refused("stopped")
         command = AdmitInbound(inbound, grant, grant.alias)
         try:  # whoever asked may be gone by then; what the journal has taken is nobody's but this process's to run
             return (await asyncio.shield(self._routes.admit(command))).admission
-        except JournalUnavailable:
-            return refused("unavailable")
+        except STORE_FAILS as error:
+            return store_failed(error)
 
     async def wait_for_room(self) -> None:
         """

@@ -1,4 +1,8 @@
-"""SQL stands in files, one named and described operation after the other; this reads them once."""
+"""
+SQL stands in files, one named and described operation after the other; this reads them once.
+
+What several statements share is a fragment, which a line `-- include: NAME` puts in its place.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-_NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_NAME: Final = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
+_INCLUDE: Final = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
 
 class Statements:
@@ -15,9 +20,10 @@ class Statements:
 
     def __init__(self, text: str) -> None:
         parts = _NAME.split(text)[1:]
+        blocks = list(zip(parts[::3], parts[1::3], parts[2::3], strict=True))
+        fragments = {name: _bare(body) for kind, name, body in blocks if kind == "fragment"}
         self._by_name = {
-            name: "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
-            for name, body in zip(parts[::2], parts[1::2], strict=True)
+            name: _bare(_INCLUDE.sub(lambda found: fragments[found[1]], body)) for kind, name, body in blocks if kind == "name"
         }
 
     def __getattr__(self, name: str) -> str:
@@ -25,6 +31,11 @@ class Statements:
             return self._by_name[name]
         except KeyError:
             raise AttributeError(f"no statement is called {name}") from None
+
+
+def _bare(body: str) -> str:
+    """Return a block without its description."""
+    return "\n".join(line for line in body.splitlines() if not line.startswith("--")).strip()
 
 
 @cache

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.infrastructure.statements import Statements
+
 LAYER = Path(__file__).parents[1] / "infrastructure"
 MAKES_SQL = "rows_of_projections.py"
 STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|WITH)\s")
@@ -37,3 +39,19 @@ def test_no_statement_stands_in_code() -> None:
     ]
 
     assert not found, "\n".join(["statements belong into infrastructure/sql/:", *found])
+
+
+def test_a_fragment_stands_where_it_is_included() -> None:
+    """It is no statement of its own, and its description goes nowhere."""
+    found = Statements(
+        "-- fragment: rows\n-- All of it.\nSELECT *\nFROM a\n\n-- name: one\n-- One.\n-- include: rows\nWHERE id = ?\n"
+    )
+
+    assert "SELECT *\nFROM a\nWHERE id = ?" == found.one
+    with pytest.raises(AttributeError):
+        _ = found.rows
+
+
+def test_a_fragment_that_is_missing_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Statements("-- name: one\n-- include: rows\n")

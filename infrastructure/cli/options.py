@@ -88,7 +88,10 @@ class Duration(ParamType):
     """A duration like `30s`, as microseconds."""
 
     name = "duration"
-    MOST: Final = 86_400_000_000
+
+    def __init__(self, most: str) -> None:
+        """`most` is the longest, as it is written."""
+        self._most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
@@ -100,8 +103,8 @@ class Duration(ParamType):
             duration = microseconds(str(value), name="it")
         except InvalidValue as error:
             self.fail(str(error), param, ctx)
-        if not 1_000 <= duration <= self.MOST:
-            self.fail("it must be from 1ms to 24h", param, ctx)
+        if not 1_000 <= duration <= microseconds(self._most, name="most"):
+            self.fail(f"it must be from 1ms to {self._most}", param, ctx)
         return duration
 
 
@@ -161,7 +164,7 @@ def deliver_options(function: F) -> F:
         ),
         click.option(
             "--deliver-timeout",
-            type=Duration(),
+            type=Duration("1h"),
             default="30s",
             show_default=True,
             help="How long one sending may take; afterwards it is unknown whether it arrived.",

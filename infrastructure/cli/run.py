@@ -23,7 +23,7 @@ from .options import Duration, deliver_options, journal_argument
 )
 @click.option(
     "--agent-timeout",
-    type=Duration(),
+    type=Duration("24h"),
     default="5m",
     show_default=True,
     help="How long one turn may take; afterwards it has failed.",
@@ -67,7 +67,7 @@ def run(
     import asyncio
     from datetime import timedelta
 
-    from counterfoil.domain.limits import Limits
+    from counterfoil.domain.limits import DURATIONS, Limits
 
     from .ending import to_its_end
     from .grants import authorize_from
@@ -76,7 +76,7 @@ def run(
     from .sending import agent_from, as_given, deliver_from
 
     minute = 60_000_000
-    longest = min(max(Limits().duration("max_turn"), agent_timeout + minute), Duration.MOST)
+    longest = min(max(Limits().duration("max_turn"), agent_timeout + minute), DURATIONS["max_turn"][1])
     limits = Limits(max_turn=timedelta(microseconds=longest))
     host = Host(
         journal=journal,

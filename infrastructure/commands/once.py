@@ -64,29 +64,9 @@ class Once(Generic[A]):
         answer = self.command.run(unit)
         values = self.dump(answer)
         if values is not None:
-            self._keep(unit, values)
+            key = unit.scope(self.identity.scope)
+            unit.keep_command(key.scope_id, self.command_id, self._salted(key), orjson.dumps(values))
         return answer
-
-    def keep(self, unit: Unit, answer: A) -> None:
-        """Keep an answer that was found only after the command had run, as that of a sending."""
-        values = self.dump(answer)
-        if values is not None:
-            self._keep(unit, values)
-
-    def _keep(self, unit: Unit, values: dict[str, Any]) -> None:
-        key = unit.scope(self.identity.scope)
-        unit.keep_command(key.scope_id, self.command_id, self._salted(key), orjson.dumps(values))
 
     def _salted(self, key: ScopeKey) -> bytes:
         return sha256(key.key + self.fingerprint).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class KeepAnswer(Generic[A]):
-    """Keep the answer of a command that ended after its append."""
-
-    once: Once[A]
-    answer: A
-
-    def run(self, unit: Unit) -> None:
-        self.once.keep(unit, self.answer)

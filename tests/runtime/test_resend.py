@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,4 +89,29 @@ async def test_the_command_id_of_a_resend_is_not_for_another_command(host: Host)
         with pytest.raises(CommandConflict):
             await reconcile(host, wanted, version, command_id="resend", **options)
 
+    assert 1 == len(host.sent)
+
+
+@pytest.mark.contract("JRN-05", "RCN-05")
+async def test_asked_again_while_a_resend_is_under_way_nobody_knows_yet(host: Host) -> None:
+    """It is not sent a second time, and later the answer is that of the sending."""
+    operation_id = await failed(host)
+    sending, go = asyncio.Event(), asyncio.Event()
+
+    async def deliver(reply: Reply) -> None:
+        sending.set()
+        await go.wait()
+
+    host.on_deliver = deliver
+    version = (await host.operation(operation_id)).version
+    first = asyncio.create_task(reconcile(host, operation_id, version, command_id="resend"))
+    await sending.wait()
+    meanwhile = await reconcile(host, operation_id, version, command_id="resend")
+    with pytest.raises(CommandConflict):
+        await reconcile(host, operation_id, version, command_id="resend", note="another")
+    go.set()
+
+    assert Reconciliation("resolved", "reply_unknown", version=version + 1) == meanwhile
+    assert "reply_delivered" == (await first).outcome
+    assert await first == await reconcile(host, operation_id, version, command_id="resend")
     assert 1 == len(host.sent)

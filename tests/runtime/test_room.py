@@ -45,3 +45,40 @@ async def test_a_new_event_runs_what_waits_before_it_also_when_there_is_no_room_
 
     assert ("capacity", True, "accepted") == (refused.reason, refused.retryable, accepted.status)
     assert ["1", "2", "3"] == sent
+
+
+async def test_room_that_was_made_before_the_wait_is_not_waited_for(tmp_path: Path) -> None:
+    """An entry may leave its queue between a refusal and the wait that follows it."""
+    async with counterfoil.open_async(tmp_path / "journal.sqlite") as journal:
+        runtime = counterfoil.Runtime(
+            journal,
+            authorize=lambda event, action: GRANT,
+            resolve_agent=lambda alias, identity, event: echo,
+            deliver=lambda reply: None,
+        )
+        async with runtime:
+            await runtime.admit(inbound("1"))
+            await runtime.drain()
+            waiting = asyncio.create_task(runtime.wait_for_room())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+            assert waiting.done()
+
+
+@pytest.mark.contract("ADM-07")
+async def test_a_store_that_is_not_there_any_more_is_unavailable(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    async with counterfoil.open_async(path) as journal:
+        runtime = counterfoil.Runtime(
+            journal,
+            authorize=lambda event, action: GRANT,
+            resolve_agent=lambda alias, identity, event: echo,
+            deliver=lambda reply: None,
+        )
+        async with runtime:
+            path.rename(tmp_path / "moved.sqlite")
+
+            assert ("unavailable", True) == ((answer := await runtime.admit(inbound("1"))).reason, answer.retryable)
+            assert "unavailable" == (await journal.admit(inbound("1"), GRANT)).reason
+            (tmp_path / "moved.sqlite").rename(path)

@@ -1,20 +1,23 @@
--- name: stream
--- The events of one aggregate, in order.
+-- fragment: events
+-- The rows of events, whole.
 SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
     connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event WHERE originator_id = ? ORDER BY originator_version
+FROM cf_event
+
+-- name: stream
+-- The events of one aggregate, in order.
+-- include: events
+WHERE originator_id = ? ORDER BY originator_version
 
 -- name: events_after
 -- A page of the history, in order of position.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event WHERE position > ? ORDER BY position LIMIT ?
+-- include: events
+WHERE position > ? ORDER BY position LIMIT ?
 
 -- name: newest_events
 -- The end of the history, newest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event ORDER BY position DESC LIMIT ?
+-- include: events
+ORDER BY position DESC LIMIT ?
 
 -- name: stream_version
 -- The version of the newest event of an aggregate.
@@ -30,9 +33,8 @@ SELECT originator_id FROM cf_event WHERE position = ?
 
 -- name: events_of_operation
 -- All events on behalf of one operation, whatever their aggregate.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event WHERE position = ?1 OR operation = ?1 ORDER BY position
+-- include: events
+WHERE position = ?1 OR operation = ?1 ORDER BY position
 
 -- name: payload
 -- A text and its salt.

@@ -1,9 +1,11 @@
--- name: by_position
--- A page of the timeline, along the positions, oldest first.
+-- fragment: events
+-- The rows of events, whole.
 SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
     connection, conversation, thread, actor, operation, correlation, causation, state, digest
 FROM cf_event
-WHERE position > :after AND position < :before
+
+-- fragment: filter
+-- What a page of the timeline lets through, beside the way it goes by.
   AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
   AND (:connection IS NULL OR connection = :connection)
   AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
@@ -13,131 +15,67 @@ WHERE position > :after AND position < :before
   AND (:correlation IS NULL OR correlation = :correlation)
   AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
   AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+
+-- name: by_position
+-- A page of the timeline, along the positions, oldest first.
+-- include: events
+WHERE position > :after AND position < :before
+-- include: filter
 ORDER BY position LIMIT :limit
 
 -- name: by_position_newest_first
 -- A page of the timeline, along the positions, newest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event
+-- include: events
 WHERE position > :after AND position < :before
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
-  AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
-  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
-  AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
-  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+-- include: filter
 ORDER BY position DESC LIMIT :limit
 
 -- name: by_operation
 -- A page of the events on behalf of one operation, its admission included, oldest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event
+-- include: events
 WHERE (position = :key OR operation = :key)
   AND position > :after AND position < :before
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
-  AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
-  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
-  AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
-  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+-- include: filter
 ORDER BY position LIMIT :limit
 
 -- name: by_operation_newest_first
 -- A page of the events on behalf of one operation, its admission included, newest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event
+-- include: events
 WHERE (position = :key OR operation = :key)
   AND position > :after AND position < :before
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
-  AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
-  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
-  AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
-  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+-- include: filter
 ORDER BY position DESC LIMIT :limit
 
 -- name: by_conversation
 -- A page of the events in one conversation, oldest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event
+-- include: events
 WHERE conversation = :key
   AND position > :after AND position < :before
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
-  AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
-  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
-  AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
-  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+-- include: filter
 ORDER BY position LIMIT :limit
 
 -- name: by_conversation_newest_first
 -- A page of the events in one conversation, newest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event
+-- include: events
 WHERE conversation = :key
   AND position > :after AND position < :before
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
-  AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
-  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
-  AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
-  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+-- include: filter
 ORDER BY position DESC LIMIT :limit
 
 -- name: by_actor
 -- A page of what one person or operator did, oldest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event
+-- include: events
 WHERE actor = :key
   AND position > :after AND position < :before
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
-  AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
-  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
-  AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
-  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+-- include: filter
 ORDER BY position LIMIT :limit
 
 -- name: by_actor_newest_first
 -- A page of what one person or operator did, newest first.
-SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
-    connection, conversation, thread, actor, operation, correlation, causation, state, digest
-FROM cf_event
+-- include: events
 WHERE actor = :key
   AND position > :after AND position < :before
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
-  AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
-  AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
-  AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
-  AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
+-- include: filter
 ORDER BY position DESC LIMIT :limit
 
 -- name: first_at
