@@ -91,7 +91,11 @@ def test_wrong_usage_is_one_line_and_nothing_is_made(shell: Shell, snapshot: Sna
     shell.write("empty-grants", {"actor": "a", "tenant": "t", "aliases": [], "permissions": [1]})
     shell.write("twice-grants", {"actor": "a", "tenant": "t"}, {"actor": "a", "tenant": "u"})
     shell.here("run", "there", *shell.hosted, "--events", shell.write("none"))
-    before = sorted(path.name for path in shell.folder.iterdir())
+
+    def there() -> list[str]:
+        return sorted(path.name for path in shell.folder.iterdir() if path.name != "__pycache__")
+
+    before = there()
     said = []
     for words in WRONG:
         result = shell.here(*words, status=2)
@@ -99,7 +103,7 @@ def test_wrong_usage_is_one_line_and_nothing_is_made(shell: Shell, snapshot: Sna
         assert 1 == result.stderr.count("\n"), words
         said.append(f"$ counterfoil {' '.join(words)[:100]}\n{result.stderr}".encode("utf-8", "backslashreplace").decode())
 
-    assert before == sorted(path.name for path in shell.folder.iterdir() if path.name != "__pycache__")
+    assert before == there()
     assert snapshot == "".join(said)
 
 
