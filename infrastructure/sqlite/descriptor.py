@@ -84,9 +84,9 @@ class Descriptor:
             return False
         return True
 
-    def wait_lock(self) -> None:
+    def wait_lock(self, *, shared: bool = False) -> None:
         """Wait, for however long it takes, until the file is locked as a whole."""
-        fcntl.flock(self.number, fcntl.LOCK_EX)
+        fcntl.flock(self.number, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
     def unlock(self) -> None:
         """Give up the lock on the whole file."""
@@ -100,17 +100,17 @@ class Descriptor:
             return False
         return True
 
-    def wait_lock_byte(self, offset: int) -> None:
+    def wait_lock_byte(self, offset: int, *, shared: bool = False) -> None:
         """Wait, for however long it takes, until the byte is locked."""
-        fcntl.fcntl(self.number, _SETLKW, _byte(fcntl.F_WRLCK, offset))
+        fcntl.fcntl(self.number, _SETLKW, _byte(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, offset))
 
     def unlock_byte(self, offset: int) -> None:
         """Give up the lock on one byte."""
         fcntl.fcntl(self.number, _SETLK, _byte(fcntl.F_UNLCK, offset))
 
-    def sees_byte_locked(self, offset: int) -> bool:
-        """Tell whether another descriptor, of this or any process, has this byte locked."""
-        found = fcntl.fcntl(self.number, _GETLK, _byte(fcntl.F_WRLCK, offset))
+    def sees_byte_locked(self, offset: int, *, shared: bool = False) -> bool:
+        """Tell whether another descriptor, of this or any process, has this byte locked; with `shared`, in either way."""
+        found = fcntl.fcntl(self.number, _GETLK, _byte(fcntl.F_WRLCK if shared else fcntl.F_RDLCK, offset))
         kind: int = _FLOCK.unpack_from(found)[0]
         return kind != fcntl.F_UNLCK
 
@@ -181,15 +181,15 @@ def _open_existing(path: Path, flags: int) -> int:
         raise refusal(path, error) from error
 
 
-_ENDING: Final = re.compile(r"-(append|epoch|head|live(-[0-9]+)?)$")
+_ENDING: Final = re.compile(r"-(append|bell-[0-9]+|epoch|head|live(-[0-9]+)?)$")
 
 
-def make_alike(number: int, path: Path) -> None:
-    """Give a new side file the mode of its journal, and from root its owner."""
+def make_alike(file: int | Path, path: Path) -> None:
+    """Give a new side file, by its descriptor or its path, the mode of its journal, and from root its owner."""
     journal = path.with_name(_ENDING.sub("", path.name)).stat()
-    os.fchmod(number, stat.S_IMODE(journal.st_mode) & 0o666)
+    os.chmod(file, stat.S_IMODE(journal.st_mode) & 0o666)
     if os.geteuid() == 0:
-        os.fchown(number, journal.st_uid, journal.st_gid)
+        os.chown(file, journal.st_uid, journal.st_gid)
 
 
 def refusal(path: Path, error: OSError) -> JournalRefused:

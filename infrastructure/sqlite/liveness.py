@@ -129,6 +129,25 @@ class FileLiveness:
         return live
 
 
+def wait_for_end(path: Path, opening_id: int, *, byte_locks: bool = HAS_BYTE_LOCKS) -> None:
+    """
+    Wait in the kernel, for however long it takes, until an opening that has begun has ended; `path` is that of `J-live`.
+
+    It waits for a shared lock, so any number may wait, and what they get for a moment is no sign of life to anybody.
+    """
+    try:
+        waiting = Descriptor(path if byte_locks else side_file(path, str(opening_id)), create=False)
+    except FileNotFoundError:
+        return
+    try:
+        if byte_locks:
+            waiting.wait_lock_byte(opening_id, shared=True)
+        else:
+            waiting.wait_lock(shared=True)
+    finally:
+        waiting.close()
+
+
 def check_locking(path: Path) -> None:
     """
     Check, on `J-live`, that locks on this file system exclude and see each other; many may check at once.
@@ -154,6 +173,6 @@ def _what_fails(holder: Descriptor, other: Descriptor) -> str | None:
     if HAS_BYTE_LOCKS:
         if not holder.try_lock_byte(0, shared=True) or other.try_lock_byte(0):
             return "do not exclude each other"
-        if not other.sees_byte_locked(0):
+        if not other.sees_byte_locked(0, shared=True):
             return "are not seen by others"
     return None
