@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # as type checkers know it, without the import of typing
 if TYPE_CHECKING:
     from counterfoil.domain.admission import Admission
     from counterfoil.domain.errors import (
+        AlreadyHeld,
         Closed,
         CommandConflict,
         CounterfoilError,
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
         JournalDamaged,
         JournalRefused,
         JournalUnavailable,
+        LeaseLost,
+        LockError,
+        LockHeld,
         NeedsRuntime,
         NotAJournal,
         NotSent,
@@ -38,8 +42,11 @@ if TYPE_CHECKING:
     from counterfoil.infrastructure.clock import Clock
     from counterfoil.infrastructure.journal import Desk, Journal, open
     from counterfoil.infrastructure.journal_async import AsyncDesk, AsyncJournal, open_async
+    from counterfoil.infrastructure.locks import Lease, Lock
+    from counterfoil.infrastructure.locks_async import AsyncLease, AsyncLock
     from counterfoil.infrastructure.pages import Page
     from counterfoil.infrastructure.reading import Measured, Statistics, UnresolvedOperation
+    from counterfoil.infrastructure.reading_locks import Holder, KeyEvent, Waiter
     from counterfoil.infrastructure.runtime import Resumed, Runtime
     from counterfoil.infrastructure.verification import Check, Progress, Verification
     from counterfoil.projections.story import Story, StoryStep
@@ -50,8 +57,11 @@ _MODULES: dict[str, str] = {
     "Admission": "counterfoil.domain.admission",
     "Agent": "counterfoil.infrastructure.callbacks",
     "AgentAnswer": "counterfoil.domain.exchange",
+    "AlreadyHeld": "counterfoil.domain.errors",
     "AsyncDesk": "counterfoil.infrastructure.journal_async",
     "AsyncJournal": "counterfoil.infrastructure.journal_async",
+    "AsyncLease": "counterfoil.infrastructure.locks_async",
+    "AsyncLock": "counterfoil.infrastructure.locks_async",
     "Authorize": "counterfoil.infrastructure.callbacks",
     "Check": "counterfoil.infrastructure.verification",
     "Clock": "counterfoil.infrastructure.clock",
@@ -67,6 +77,7 @@ _MODULES: dict[str, str] = {
     "ForkedError": "counterfoil.domain.errors",
     "FormatUnknown": "counterfoil.domain.errors",
     "Grant": "counterfoil.domain.identity",
+    "Holder": "counterfoil.infrastructure.reading_locks",
     "Identity": "counterfoil.domain.identity",
     "Inbound": "counterfoil.domain.inbound",
     "InvalidValue": "counterfoil.domain.errors",
@@ -74,7 +85,13 @@ _MODULES: dict[str, str] = {
     "JournalDamaged": "counterfoil.domain.errors",
     "JournalRefused": "counterfoil.domain.errors",
     "JournalUnavailable": "counterfoil.domain.errors",
+    "KeyEvent": "counterfoil.infrastructure.reading_locks",
+    "Lease": "counterfoil.infrastructure.locks",
+    "LeaseLost": "counterfoil.domain.errors",
     "Limits": "counterfoil.domain.limits",
+    "Lock": "counterfoil.infrastructure.locks",
+    "LockError": "counterfoil.domain.errors",
+    "LockHeld": "counterfoil.domain.errors",
     "Measured": "counterfoil.infrastructure.reading",
     "NeedsRuntime": "counterfoil.domain.errors",
     "NotAJournal": "counterfoil.domain.errors",
@@ -96,6 +113,7 @@ _MODULES: dict[str, str] = {
     "Turn": "counterfoil.domain.exchange",
     "UnresolvedOperation": "counterfoil.infrastructure.reading",
     "Verification": "counterfoil.infrastructure.verification",
+    "Waiter": "counterfoil.infrastructure.reading_locks",
     "WrongThread": "counterfoil.domain.errors",
     "open": "counterfoil.infrastructure.journal",
     "open_async": "counterfoil.infrastructure.journal_async",
@@ -106,8 +124,11 @@ __all__ = [
     "Admission",
     "Agent",
     "AgentAnswer",
+    "AlreadyHeld",
     "AsyncDesk",
     "AsyncJournal",
+    "AsyncLease",
+    "AsyncLock",
     "Authorize",
     "Check",
     "Clock",
@@ -123,6 +144,7 @@ __all__ = [
     "ForkedError",
     "FormatUnknown",
     "Grant",
+    "Holder",
     "Identity",
     "Inbound",
     "InvalidValue",
@@ -130,7 +152,13 @@ __all__ = [
     "JournalDamaged",
     "JournalRefused",
     "JournalUnavailable",
+    "KeyEvent",
+    "Lease",
+    "LeaseLost",
     "Limits",
+    "Lock",
+    "LockError",
+    "LockHeld",
     "Measured",
     "NeedsRuntime",
     "NotAJournal",
@@ -152,6 +180,7 @@ __all__ = [
     "Turn",
     "UnresolvedOperation",
     "Verification",
+    "Waiter",
     "WrongThread",
     "open",
     "open_async",

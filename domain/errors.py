@@ -12,6 +12,10 @@ What counterfoil raises.
     ├── Closed                         the journal was closed
     │   └── ForkedError                it was opened before a fork, in the parent
     ├── CommandConflict                a command id that was used for another command
+    ├── LockError                      about one key of a lock
+    │   ├── LockHeld                   somebody else has it, and the wait for it is over
+    │   ├── AlreadyHeld                the caller itself has it
+    │   └── LeaseLost                  the lease has ended while its holder was at work
     ├── Denied                         the identity may not do this
     ├── NeedsRuntime                   this would send, and a journal does not send
     ├── WrongThread                    a synchronous wait where an event loop runs
@@ -68,6 +72,40 @@ class ForkedError(Closed):
 
 class CommandConflict(CounterfoilError):
     """The command id was used in this scope for another command; use a new id for a new command."""
+
+
+class LockError(CounterfoilError):
+    """
+    Be about one key of a lock.
+
+    `lock` is its name and `key` the key, as text. The message names the lock and the first digits of the key's id, which is a
+    pseudonym, and not the key.
+    """
+
+    def __init__(self, what: str, *, lock: str, lease_id: str, key: str | None = None) -> None:
+        super().__init__(f"lock {lock}, key #{lease_id[3:11]}: {what}")
+        self.lock = lock
+        self.key = key
+
+
+class LockHeld(LockError):
+    """Somebody else has the key, and the wait for it is over, or its line is full; try again later."""
+
+
+class AlreadyHeld(LockError):
+    """The caller has the key already and would wait for itself; use the lease that it has."""
+
+
+class LeaseLost(LockError):
+    """
+    The lease has ended while its holder was at work: what it does from now on may meet the work of the next holder.
+
+    `reason` is a class word: `ttl` (it was not renewed in time), `max_hold`, `revoked`, `released`, or `opening_ended`.
+    """
+
+    def __init__(self, reason: str, *, lock: str, lease_id: str, key: str | None = None) -> None:
+        super().__init__(f"the lease is lost ({reason}); take the key again", lock=lock, lease_id=lease_id, key=key)
+        self.reason = reason
 
 
 class Denied(CounterfoilError):

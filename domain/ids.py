@@ -78,6 +78,13 @@ ClassWord: TypeAlias = Annotated[str, Field(pattern=CLASS_WORD)]
 """A reason in an event: a word of a small vocabulary, never free text."""
 
 
+def checked_word(value: Any, *, name: str, cure: str = "") -> str:
+    """Return a class word that is no field of a model; raises `InvalidValue` that names it."""
+    if not isinstance(value, str) or re.fullmatch(CLASS_WORD.strip("^$"), value) is None:
+        raise InvalidValue(f"{name} must be a word of 1 to 64 of a-z, 0-9 and _{cure}")
+    return value
+
+
 class ScopeKey(NamedTuple):
     """The opaque id of a scope and the key under which its pseudonyms are made."""
 

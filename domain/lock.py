@@ -14,6 +14,8 @@ from .event import REGISTRY, Event, Recorded
 from .ids import ClassWord
 
 ExpiryCause: TypeAlias = Literal["ttl", "opening_ended", "max_hold"]
+LossReason: TypeAlias = ExpiryCause | Literal["revoked", "released"]
+"""Why a holder no longer has its lease."""
 
 
 # Events: the storage format.
@@ -25,6 +27,7 @@ class LockGranted(Event):
     lock: str
     ttl: int
     max_hold: int | None = None
+    lock_delay: int | None = None
 
 
 @REGISTRY.register
@@ -94,10 +97,22 @@ class Deadline(NamedTuple):
     at: int
     renewal: int
     ttl: int
+    ends: int | None = None
+    """Where no renewal moves it: the end of the `max_hold`."""
+
+    def renewed(self, now: int) -> Deadline:
+        """Return the deadline after a renewal."""
+        return self._replace(at=end_of(now, self.ttl, self.ends), renewal=self.renewal + 1)
 
     def passed(self, boot_id: str, now: int) -> bool:
         """Tell whether the lease has run out: now >= deadline; another boot of the machine has ended every lease."""
         return self.boot_id != boot_id or now >= self.at
+
+
+def end_of(now: int, ttl: int, ends: int | None) -> int:
+    """Return when a lease runs out that is granted or renewed now; the ttl is in microseconds."""
+    at = now + ttl * 1_000
+    return at if ends is None else min(at, ends)
 
 
 def evolve(state: Lease | None, recorded: Recorded) -> Lease:
@@ -132,13 +147,20 @@ class Clockwork(NamedTuple):
     is_live: Callable[[int], bool]
 
 
+def cause_of_passing(deadline: Deadline) -> ExpiryCause:
+    """Return what a deadline that has passed stood for."""
+    return "max_hold" if deadline.ends is not None and deadline.at >= deadline.ends else "ttl"
+
+
 def ended_by(lease: Lease, deadline: Deadline | None, world: Clockwork) -> ExpiryCause | None:
     """Return why a lease that is recorded as held has ended, or None while it stands."""
     if not world.is_live(lease.opening_id):
         return "opening_ended"
-    if deadline is None or deadline.opening_id != lease.opening_id or deadline.passed(world.boot_id, world.boot_now):
+    if deadline is None or deadline.opening_id != lease.opening_id:
         return "ttl"
-    return None
+    if not deadline.passed(world.boot_id, world.boot_now):
+        return None
+    return cause_of_passing(deadline)
 
 
 def stands(lease: Lease | None, deadline: Deadline | None, world: Clockwork) -> bool:

@@ -17,7 +17,10 @@ class Changes:
         self.subjects: list[tuple[Any, ...]] = []
         self.actions: list[tuple[str, tuple[Any, ...]]] = []
         """Statements of `append.sql` by name with their values, for what is rare."""
+        self.rings: list[tuple[int, str]] = []
+        """After the commit: which openings are to look at which key, because it has come free or was taken from them."""
         self._all: tuple[list[Any], ...] = (
+            self.rings,
             self.events,
             self.payloads,
             self.erased,

@@ -22,6 +22,7 @@ from .commands.opening import EndOpening
 from .committer import Committer
 from .sqlite.engine import SQLiteEngine
 from .sqlite.store import MEMORY, SQLiteStore
+from .waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class Core:
             path, readonly=readonly, limits=self.limits, clock=self.clock, keep_inbound=keep_inbound is not None
         )
         self.committer = Committer(self.engine.run_group, name="counterfoil-writer")
+        self.waiting = Waiting(self)
+        self.engine.on_rings = self.waiting.committed
         self._readers: ThreadPoolExecutor | None = None
 
     def read(self, function: Callable[[SQLiteStore], T]) -> T:
@@ -130,6 +133,7 @@ class Core:
         self.refuse_in_child()
         if self.engine.closed:
             return
+        self.waiting.close()
         try:
             if self.engine.opening_id is not None:
                 self.committer.submit(EndOpening()).result()

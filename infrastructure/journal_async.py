@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from counterfoil.domain.admission import Admission, refused
 from counterfoil.domain.errors import JournalUnavailable
+from counterfoil.domain.hold import checked_terms
 from counterfoil.domain.identity import Every, Grant, Identity, Reach, instant_us, reach
 from counterfoil.domain.ids import SubjectKind
 from counterfoil.domain.inbound import Inbound
@@ -16,7 +18,7 @@ from counterfoil.domain.reconcile import Reconciliation
 from counterfoil.projections.story import Story
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
-from . import reading
+from . import reading, reading_locks
 from .calls import AsyncCalls, AsyncOpener
 from .clock import Clock
 from .commands.admission import AdmitInbound, Admitted
@@ -25,6 +27,8 @@ from .commands.opening import RecordAct
 from .commands.reconcile import ResendClaimed
 from .core import STORE_FAILS, Core, refusal_before_journal, store_failed
 from .erasing import erase_command, erase_scope_command
+from .locks_async import AsyncLock
+from .reading_locks import Holder, Waiter
 from .reconciling import reconcile_command
 from .verification import Progress, Verification, verify
 
@@ -90,6 +94,33 @@ class AsyncJournal(AsyncOpener):
         raises `Denied` otherwise.
         """
         return AsyncDesk(self._core, reach(identity, tenant))
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: timedelta | str = "30s",
+        max_hold: timedelta | str | None = None,
+        lock_delay: timedelta | str | None = None,
+    ) -> AsyncLock:
+        """
+        Return a lock by its name: 1 to 64 characters, a lower-case letter or digit, then also `_` and `-`.
+
+        A lease of it lasts its `ttl` (1 s to 1 h) from its last renewal, and `max_hold` (1 ms to 365 days) from its grant at the
+        longest. `lock_delay` (up to 1 h) holds a key back after a lease that was not let go but ended by itself: its holder may
+        still be at work. What is outside its range raises `InvalidValue`.
+        """
+        return AsyncLock(self._core, checked_terms(name, ttl, max_hold, lock_delay))
+
+    async def holders(self) -> list[Holder]:
+        """Tell who holds which keys of all locks, those of routes included, the oldest grant first."""
+        core = self._core
+        return await self._read(lambda store: reading_locks.holders(store, core.clock, core.is_live))
+
+    async def waiters(self) -> list[Waiter]:
+        """Tell who waits for which keys of all locks, in the order in which they came."""
+        core = self._core
+        return await self._read(lambda store: reading_locks.waiters(store, core.is_live))
 
     async def verify(self, progress: Progress | None = None) -> Verification:
         """

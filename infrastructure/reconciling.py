@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 from counterfoil.domain.errors import InvalidValue
 from counterfoil.domain.event import Event
 from counterfoil.domain.identity import Reach
-from counterfoil.domain.ids import CLASS_WORD, is_operation_id
+from counterfoil.domain.ids import checked_word, is_operation_id
 from counterfoil.domain.operation import ReplyDelivered, ReplyDeliveryFailed, ReplyDeliveryUnknown
 from counterfoil.domain.reconcile import Reconcile, ReconcileOutcome, Reconciliation
 
@@ -47,8 +46,7 @@ def reconcile_command(
         raise InvalidValue(f"expected_version must be a whole number, not {type(expected_version).__name__}")
     if not 1 <= expected_version <= LARGEST:
         raise InvalidValue(f"expected_version must be from 1 to {LARGEST}")
-    if not isinstance(reason, str) or re.fullmatch(CLASS_WORD.strip("^$"), reason) is None:
-        raise InvalidValue("reason must be a word of 1 to 64 of a-z, 0-9 and _; put free text into the note")
+    checked_word(reason, name="reason", cure="; put free text into the note")
     if note is not None and (not isinstance(note, str) or len(note.encode("utf-8", "surrogatepass")) > NOTE_BYTES):
         raise InvalidValue(f"note must be text of at most {NOTE_BYTES} bytes")
     asked = Reconcile(expected_version, bool(acknowledge_duplicate_risk), bool(force), reason, note)

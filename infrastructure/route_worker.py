@@ -19,10 +19,12 @@ from counterfoil.domain.errors import Closed, JournalUnavailable
 from counterfoil.domain.exchange import AgentAnswer, Turn
 from counterfoil.domain.identity import Grant
 from counterfoil.domain.inbound import Inbound
+from counterfoil.domain.lock import LossReason
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer, Delivery, cut
 
 from .callbacks import Agent, Ended, in_thread, is_async
+from .commands.holds import Granted
 from .commands.turn import Claim, Claimed, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
 from .owed import Owed
 from .remembering import reply_to, text_of
@@ -116,6 +118,28 @@ class Run:
         return Answer("failed", "unexpected_answer", FAILURE_NOTICE)
 
 
+class RouteLease:
+    """The lease of a route, as the keeper of leases sees it."""
+
+    def __init__(self, worker: RouteWorker, granted: Granted, ttl: int) -> None:
+        self._worker = worker
+        self.fence = granted.fence
+        self.lease_id = granted.lease_id
+        self.token = granted.token
+        self.ttl = ttl
+        self.at = granted.at
+        self.due = 0.0
+
+    def renewed(self, at: int) -> None:
+        self.at = at
+
+    def passed(self) -> None:
+        self._worker.lose_lease(self)
+
+    def lost(self, reason: LossReason) -> None:
+        self._worker.lose_lease(self)
+
+
 class RouteWorker:
     """Run what waits on one route until nothing does."""
 
@@ -124,8 +148,7 @@ class RouteWorker:
         self.route = route
         self.jobs: dict[int, Job] = {}
         """By position of the admission, what this process may run."""
-        self.fence: int | None = None
-        self.lease_id = ""
+        self.lease: RouteLease | None = None
         self.last_run = ""
         """The operation that was claimed last under the lease."""
         self.run: Run | None = None
@@ -145,9 +168,29 @@ class RouteWorker:
         if self.task is None:
             self.task = asyncio.create_task(self._work(), name="counterfoil-route")
 
-    def lose_lease(self) -> None:
+    @property
+    def fence(self) -> int | None:
+        """Of the lease that it has on its route."""
+        return None if self.lease is None else self.lease.fence
+
+    def _take(self, granted: Granted) -> None:
+        """The route's lease is this worker's, and is renewed from now on."""
+        if granted.fence != self.fence:
+            self._let_go()
+            self.lease = RouteLease(self, granted, self.routes.limits.duration("lease_ttl"))
+            self.routes.keeper.keep(self.lease)
+
+    def _let_go(self) -> None:
+        """The route's lease is no longer this worker's."""
+        if self.lease is not None:
+            self.routes.keeper.leave(self.lease)
+            self.lease = None
+
+    def lose_lease(self, lease: RouteLease | None) -> None:
         """The route is no longer this process's: stop what runs under its lease."""
-        self.fence = None
+        if lease is None or lease is not self.lease:
+            return
+        self._let_go()
         self.routes.counters["lease_losses"] += 1
         if self.run is not None:
             self.run.abort("lease_lost")
@@ -223,8 +266,9 @@ class RouteWorker:
         claimed: Claimed = await self.routes.submit(Claim(self.route, expected))
         if claimed.found == "claimed":
             assert claimed.operation is not None
-            self.fence, self.lease_id, self.last_run = claimed.fence, claimed.lease_id, claimed.operation.operation_id
-            self.routes.keep_renewing()
+            assert claimed.lease is not None
+            self._take(claimed.lease)
+            self.last_run = claimed.operation.operation_id
         return claimed
 
     async def _rest(self) -> Step:
@@ -232,7 +276,7 @@ class RouteWorker:
         if self.fence is not None:
             if await self.routes.submit(Release(self.route, self.fence, self.last_run)) == "needed":
                 return "wait"  # for the history to move on: an entry came since the claim, or another runtime runs one
-            self.fence = None
+            self._let_go()
         return "idle" if not self.jobs else "again"
 
     def leave(self) -> None:
@@ -301,7 +345,7 @@ class RouteWorker:
             self._landed(owed, await owed.answer())
         if self.fence is not None:
             await self.routes.submit(Release(self.route, self.fence, self.last_run, force=True))
-            self.fence = None
+            self._let_go()
 
     # The turn.
 
@@ -393,6 +437,6 @@ class RouteWorker:
             self.routes.count_outcome(command.answer.outcome)
         if isinstance(command, Settle | Mark) and command.fence is not None and command.fence == self.fence:
             if settled.found == "late":
-                self.lose_lease()
+                self.lose_lease(self.lease)
             elif settled.released:
-                self.fence = None
+                self._let_go()

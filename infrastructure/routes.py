@@ -19,13 +19,13 @@ from counterfoil.domain.operation import Operation, Outcome
 
 from .callbacks import Ended
 from .commands.admission import AdmitInbound, Admitted
-from .commands.leases import Renew
 from .commands.turn import Claimed, Settle
 from .committer import Command
 from .core import Core
 from .found import Found, fences, find
 from .hosted import Hosted
 from .journal_async import AsyncJournal
+from .keeper import LoopKeeper
 from .owed import Owed
 from .route_worker import FIRST_RETRY, LONGEST_RETRY, Job, RouteWorker, Run
 
@@ -50,7 +50,6 @@ class Routes:
         self._workers: dict[str, RouteWorker] = {}
         self._admitting: set[asyncio.Future[Admitted]] = set()
         self._room = asyncio.Event()
-        self._renewer: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._look = asyncio.Lock()
         self._seen = (0.0, 0)
@@ -171,35 +170,10 @@ class Routes:
 
     # Leases.
 
-    def keep_renewing(self) -> None:
-        """See that the leases of this runtime are renewed as long as it has any."""
-        if self._renewer is None or self._renewer.done():
-            self._renewer = asyncio.create_task(self._renew(), name="counterfoil-renewal")
-
-    async def _renew(self) -> None:
-        """Renew every third of the ttl: one command for all leases. A lease that was not renewed in time is lost."""
-        core = self.core
-        ttl = self.limits.duration("lease_ttl")
-        renewed = core.clock.boot()
-        while True:
-            await asyncio.sleep(ttl / 3 / 1_000_000)
-            held = [(worker, worker.fence) for worker in self._workers.values() if worker.fence is not None]
-            if not held:
-                return
-            asked = core.clock.boot()
-            standing: frozenset[str] = frozenset()
-            try:
-                standing = await self.submit(Renew())
-                renewed = asked
-            except JournalUnavailable:
-                self.counters["storage_failures"] += 1
-                if core.clock.boot() - renewed < ttl * 1_000:
-                    continue
-            except Exception as error:  # nothing will renew them: no run may go on as if it held its route
-                log.error("the leases are lost: their renewal failed with %s", type(error).__name__)
-            for worker, fence in held:
-                if worker.fence == fence and worker.lease_id not in standing:
-                    worker.lose_lease()
+    @property
+    def keeper(self) -> LoopKeeper:
+        """What renews the leases of this event loop, those of hosts' locks among them."""
+        return self.core.waiting.of_loop()
 
     def keep_watching(self) -> None:
         """See that a lease that others end is missed as long as a turn runs under it."""
@@ -225,12 +199,12 @@ class Routes:
 
     async def look_at_leases(self) -> None:
         """Abort what runs under a lease that was revoked, or has run out and was taken by another."""
-        running = [(worker, worker.run, worker.fence) for worker in self._workers.values() if worker.run and worker.fence]
-        ids = {worker.lease_id for worker, _, _ in running}
+        running = [(worker, worker.run, worker.lease) for worker in self._workers.values() if worker.run and worker.lease]
+        ids = {lease.lease_id for _, _, lease in running}
         standing = await self.core.read_async(lambda store: fences(store, ids))
-        for worker, run, fence in running:
-            if worker.run is run and worker.fence == fence and standing.get(worker.lease_id) != fence:
-                worker.lose_lease()
+        for worker, run, lease in running:
+            if worker.run is run and standing.get(lease.lease_id) != lease.fence:
+                worker.lose_lease(lease)
 
     async def wait_for_route(self, claimed: Claimed | None) -> None:
         """
@@ -281,9 +255,9 @@ class Routes:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        for timer in filter(None, (self._renewer, self._watcher)):
-            timer.cancel()
-            await asyncio.gather(timer, return_exceptions=True)
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
         errors += await self._tried(worker.let_go() for worker in workers)
         for worker in workers:
             self.forget(worker)

@@ -9,7 +9,7 @@ from counterfoil.domain import operation, route
 from counterfoil.domain.admission import Load
 from counterfoil.domain.decision import Payload
 from counterfoil.domain.event import REGISTRY, Event, Recorded
-from counterfoil.domain.lock import Deadline, Lease, LockGranted
+from counterfoil.domain.lock import Deadline, Lease, LockGranted, end_of
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.route import Binding, Queue
 from counterfoil.projections.catalogue import BUILT_IN
@@ -55,16 +55,6 @@ class States(Group):
             return deadline
         return self.store.deadline(lease_id)
 
-    def deadlines_of_opening(self) -> list[Deadline]:
-        """Return the running deadlines of this opening's leases, with what this group did to them."""
-        deadlines = {deadline.lease_id: deadline for deadline in self.store.deadlines_of_opening(self.opening_id)}
-        for lease_id, deadline in self.caches.deadlines.changed():
-            if deadline is None:
-                deadlines.pop(lease_id, None)
-            else:
-                deadlines[lease_id] = deadline
-        return list(deadlines.values())
-
     def payload(self, position: int) -> Payload | None:
         """Return a text that was committed by an earlier group or by this one."""
         for place, salt, body in self.changes.payloads:
@@ -96,6 +86,13 @@ class States(Group):
         return any(row[2] == originator_id and row[3] == version for row in self.changes.events) or self.store.has_event(
             originator_id, version
         )
+
+    def event_of(self, originator_id: str, version: int) -> Event | None:
+        """Return an event by its place in its aggregate's stream, of the past or of this group."""
+        for row in self.changes.events:
+            if row[2] == originator_id and row[3] == version:
+                return REGISTRY.decode(row[4], row[5], row[16])
+        return self.store.event_of(originator_id, version)
 
     def _epoch_at(self, position: int) -> int:
         """Return the epoch that stands at a position of the past, or of this group."""
@@ -146,10 +143,10 @@ class States(Group):
         if not isinstance(recorded.event, LockGranted):
             self.caches.deadlines.put(lease_id, None)
             return
-        ttl, world = recorded.event.ttl, self.context.world
-        self.put_deadline(
-            Deadline(lease_id, self.opening_id, os.urandom(16), world.boot_id, world.boot_now + ttl * 1_000, 0, ttl)
-        )
+        event, world = recorded.event, self.context.world
+        ends = None if event.max_hold is None else world.boot_now + event.max_hold * 1_000
+        at = end_of(world.boot_now, event.ttl, ends)
+        self.put_deadline(Deadline(lease_id, self.opening_id, os.urandom(16), world.boot_id, at, 0, event.ttl, ends))
 
     def _count(self, before: Queue, after: Queue) -> None:
         work = self.caches.work_of(self.opening_id)

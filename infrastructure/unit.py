@@ -81,10 +81,15 @@ class Unit(States, Scopes):
 
     # Appending.
 
+    def start_opening(self) -> None:
+        """Append that the opening has begun, if it has not: what it is to be known by needs its sign of life."""
+        if not self._opening.started:
+            self._start_opening()
+
     def append(self, steps: Steps, header: Header) -> list[Recorded]:
         """Append the steps of one decision; `header` gives what they share."""
-        if steps and not self._opening.started:
-            self._start_opening()
+        if steps:
+            self.start_opening()
         return [self._append(step, header) for step in steps]
 
     def append_for(self, state: Operation, steps: Steps) -> list[Recorded]:
@@ -144,6 +149,9 @@ class Unit(States, Scopes):
         epoch = self._raise_epoch(next_epoch(self.head.epoch, 0, self._clock.now() // 1_000))
         self._append(Step(originator, OpeningEpochRaised(epoch=epoch)), Header())
         self.head = self.head._replace(epoch=epoch)
+        for opening_id in self.store.lines.openings():
+            if not self.context.world.is_live(opening_id):
+                self.store.lines.leave_with_opening(opening_id)
 
     # The end of a command.
 

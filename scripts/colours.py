@@ -1,6 +1,6 @@
 """
-Make the synchronous journal from the asynchronous one: `python scripts/colours.py` writes it, `--check` tells whether it is up to
-date.
+Make the synchronous journal and its locks from the asynchronous ones: `python scripts/colours.py` writes them, `--check` tells
+whether they are up to date.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ import sys
 from pathlib import Path
 
 LAYER = Path(__file__).parents[1] / "infrastructure"
-SOURCE, TARGET = LAYER / "journal_async.py", LAYER / "journal.py"
+MODULES = {"journal_async.py": "journal.py", "locks_async.py": "locks.py"}
 
-DOCSTRING = (
-    '"""The journal for plain synchronous programs. Made from `journal_async.py` by `scripts/colours.py`; change that one."""'
-)
+DOCSTRING = '"""{} for plain synchronous programs. Made from `{}` by `scripts/colours.py`; change that one."""'
 WORDS = {
     "AsyncJournal": "Journal",
     "AsyncDesk": "Desk",
     "AsyncCalls": "Calls",
     "AsyncOpener": "Opener",
+    "AsyncLock": "Lock",
+    "AsyncLease": "Lease",
+    "AsyncHolding": "Holding",
+    "locks_async": "locks",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "open_async": "open",
 }
 
 
-def synchronous(source: str) -> str:
+def synchronous(source: str, name: str) -> str:
     """Return the synchronous twin of a module."""
-    text = re.sub(r'\A""".*?"""', lambda _: DOCSTRING, source, flags=re.DOTALL)
+    subject = re.match(r'"""(.*?) for asyncio', source)
+    assert subject is not None, f"{name} must begin with what it is for asyncio"
+    text = re.sub(r'\A""".*?"""', lambda _: DOCSTRING.format(subject[1], name), source, flags=re.DOTALL)
     text = re.sub(r"\basync (def|with|for)\b", r"\1", text)
     text = re.sub(r"\bawait ", "", text)
     for word, twin in WORDS.items():
@@ -38,14 +42,16 @@ def synchronous(source: str) -> str:
 
 
 def main() -> int:
-    made = synchronous(SOURCE.read_text("utf-8"))
-    if "--check" in sys.argv[1:]:
-        if TARGET.read_text("utf-8") == made:
-            return 0
-        sys.stderr.write("infrastructure/journal.py is not what scripts/colours.py makes; run it\n")
-        return 1
-    TARGET.write_text(made, "utf-8")
-    return 0
+    old = []
+    for source, target in MODULES.items():
+        made = synchronous((LAYER / source).read_text("utf-8"), source)
+        if "--check" not in sys.argv[1:]:
+            (LAYER / target).write_text(made, "utf-8")
+        elif (LAYER / target).read_text("utf-8") != made:
+            old.append(target)
+    if old:
+        sys.stderr.write(f"{', '.join(old)} in infrastructure/ is not what scripts/colours.py makes; run it\n")
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ class EraseSubject:
         _end(unit, unit.store.unresolved_of_subject(pseudonym), operator)
         erased = SubjectErased(kind=self.kind, subject=pseudonym.hex())
         unit.append((Step(scope_originator(key.scope_id), erased, "operator", operator),), Header(scope_id=key.scope_id))
+        unit.store.lines.forget_keys(self.value)  # hosts lock by the ids of chats
         unit.forget_subject(key, self.kind, self.connection, self.value)
         for name in ("erase_payloads_of_subject", "erase_external_ids_of_subject"):
             unit.changes.actions.append((name, (pseudonym,)))

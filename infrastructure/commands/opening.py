@@ -19,6 +19,7 @@ class EndOpening:
 
     def run(self, unit: Unit) -> None:
         if unit.opening_started:
+            unit.store.lines.leave_with_opening(unit.opening_id)
             unit.append((Step(opening_originator(unit.head.journal_key, unit.opening_id), OpeningEnded()),), Header())
 
 

@@ -14,6 +14,7 @@ from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer, Delivery
 
 from ..unit import Unit, header_of
+from .holds import Granted, granted
 
 
 def route_lease(unit: Unit, route: str) -> str:
@@ -29,7 +30,8 @@ class Claimed(NamedTuple):
     fence: int | None = None
     session_id: str = ""
     generation: int = 0
-    lease_id: str = ""
+    lease: Granted | None = None
+    """The route's lease, when it was claimed."""
     holder: int | None = None
     """The opening that holds the route, when that is another."""
     position: int = 0
@@ -62,10 +64,11 @@ class Claim:
         if plan.found != "claimed":
             holder = None if lease is None else lease.opening_id
             free_at = deadline.at if deadline is not None and plan.found in ("held", "busy") else None
-            return Claimed(plan.found, operation, lease_id=lease_id, holder=holder, position=unit.head.position, free_at=free_at)
+            return Claimed(plan.found, operation, holder=holder, position=unit.head.position, free_at=free_at)
         lease, binding = unit.lease(lease_id), unit.binding(self.route)
         assert lease is not None and binding is not None
-        return Claimed("claimed", operation, lease.fence, binding.session_id, binding.generation, lease_id)
+        given = granted(unit, lease_id)
+        return Claimed("claimed", operation, lease.fence, binding.session_id, binding.generation, given)
 
     def _session(self, unit: Unit, expected: Operation | None) -> str:
         if expected is None:

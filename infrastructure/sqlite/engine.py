@@ -11,7 +11,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,7 @@ from .descriptor import side_file
 from .faults import fault
 from .liveness import FileLiveness, Liveness, MemoryLiveness
 from .opening import open_journal
+from .outside import Outside
 from .reader_pool import ReaderPool
 from .store import SQLiteStore
 
@@ -59,6 +60,8 @@ class SQLiteEngine:
         self.liveness = self._new_liveness()
         with self._faults():
             self._writer, self._beside = open_journal(path, readonly=readonly, busy_us=self._busy)
+        self._synced = True
+        """Whether a commit is synced: what may wait for the next sync, a release or a renewal, says so by `UNSYNCED`."""
         self._checkpoints = Checkpoints(CHECKPOINT_FRAMES, there=0 if path is None else frames_in_log(path))
         self._store = SQLiteStore(self._writer)
         self._caches = Caches(self._store)
@@ -70,6 +73,9 @@ class SQLiteEngine:
         """What SQLite changes whenever somebody else has committed anything, be it rows without an event."""
         self.on_commit: list[Callable[[], None]] = []
         """Called on the writer thread after each commit that appended events; must not block."""
+        self.on_rings: Callable[[Sequence[tuple[int, str]]], None] = lambda rings: None
+        """Called on the writer thread after a commit with the openings that are to look at a key; must not block."""
+        self.journal_key = self._key()
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -81,6 +87,14 @@ class SQLiteEngine:
             raise JournalDamaged(
                 f"{self.name}: is damaged: it holds text that is none; look at it with `counterfoil verify`"
             ) from None
+
+    def _key(self) -> bytes:
+        with self._faults():
+            return self._store.head().journal_key
+
+    def outside(self) -> Outside:
+        """Return what tells whether anybody has committed; its user closes it."""
+        return Outside(self.path, self._busy)
 
     # Reading.
 
@@ -132,6 +146,10 @@ class SQLiteEngine:
             raise fault(error, self.name) from None
 
     def _decide_and_commit(self, group: list[Request[Any]]) -> None:
+        synced = not all(getattr(request.command, "UNSYNCED", False) for request in group)
+        if synced != self._synced:
+            self._writer.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            self._synced = synced
         self._writer.execute("BEGIN IMMEDIATE")
         unit = None
         try:
@@ -158,6 +176,8 @@ class SQLiteEngine:
             self._caches.forget()  # what it erased is no longer what the caches hold
             self._checkpoints.empty(self._writer)
         self._checkpoints.count(max(1, len(unit.changes.events)))
+        if unit.changes.rings:
+            self.on_rings(unit.changes.rings)
         if unit.changes.events:
             self._tell_listeners()
 

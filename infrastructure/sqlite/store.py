@@ -24,6 +24,7 @@ from ..caches import fold_operation
 from ..rows import EventRow, Head, Scoped
 from ..statements import statements
 from ..unit import Unit
+from .lines import SQLiteLines
 from .rows_of_projections import sql_of
 
 MEMORY: Final = ":memory:"
@@ -64,6 +65,7 @@ class SQLiteStore:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.lines = SQLiteLines(connection)
 
     # What a unit reads.
 
@@ -88,6 +90,11 @@ class SQLiteStore:
     def event_at(self, position: int) -> Event | None:
         """Return the event at a position, decoded."""
         row = self._one(READ.event_state, position)
+        return None if row is None else REGISTRY.decode(*row)
+
+    def event_of(self, originator_id: str, version: int) -> Event | None:
+        """Return the event of an aggregate with this version, decoded."""
+        row = self._one(READ.event_of, originator_id, version)
         return None if row is None else REGISTRY.decode(*row)
 
     def unresolved_of_subject(self, pseudonym: bytes) -> list[str]:
@@ -121,9 +128,6 @@ class SQLiteStore:
     def deadline(self, lease_id: str) -> Deadline | None:
         row = self._one(READ.deadline, lease_id)
         return None if row is None else Deadline(*row)
-
-    def deadlines_of_opening(self, opening_id: int) -> list[Deadline]:
-        return [Deadline(*row) for row in self.connection.execute(READ.deadlines_of_opening, (opening_id,))]
 
     def epoch_at(self, position: int) -> int:
         return int(self._one(READ.epoch_at, position)[0])

@@ -207,7 +207,7 @@ def test_a_journal_that_takes_nothing_ends_the_run(shell: Shell) -> None:
     """A full disk: what was not admitted is said, the order is kept by reading no further, and the summary is there."""
     events = shell.write("events.jsonl", *(message(str(number), actor=f"p{number}") for number in range(40)))
     words = ["run", shell.journal, "--events", events, *shell.hosted, "--json"]
-    limited = f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))\n{_AS_MODULE}"
+    limited = f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (180_000, 180_000))\n{_AS_MODULE}"
     command = [sys.executable, "-c", limited, *words]
     done = subprocess.run(
         command, cwd=shell.folder, env=shell._environment, capture_output=True, text=True, timeout=60, check=False

@@ -122,7 +122,7 @@ async def test_one_renewal_extends_all_leases_while_turns_run(hosts: Hosts) -> N
     def watch(group: Any) -> None:
         hosts.clock.advance("300ms")
         run_group(group)
-        renewals.extend(len(request.result) for request in group if isinstance(request.command, Renew))
+        renewals.extend(len(request.result.standing) for request in group if isinstance(request.command, Renew))
         if len(renewals) >= 5:
             loop.call_soon_threadsafe(renewed.set)
 
@@ -158,7 +158,7 @@ async def test_the_lease_of_a_route_whose_entry_waits_for_a_slot_is_renewed(host
 
     def watch(group: Any) -> None:
         run_group(group)
-        lengths.extend(len(request.result) for request in group if isinstance(request.command, Renew))
+        lengths.extend(len(request.result.standing) for request in group if isinstance(request.command, Renew))
         if lengths:
             loop.call_soon_threadsafe(renewed.set)
 

@@ -46,7 +46,7 @@ async def test_a_renewal_that_came_meanwhile_moves_the_end_that_is_waited_for(ho
     await second.accept("m2", text="two")
     assert not await second.runtime.drain("100ms")
     hosts.clock.advance("200s")
-    await first.core.committer.submit_async(Renew())
+    await first.renew()
     hosts.clock.advance("299s")
     assert not await second.runtime.drain("200ms")
     assert [] == second.turns

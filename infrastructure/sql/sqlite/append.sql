@@ -38,7 +38,7 @@ INSERT OR IGNORE INTO cf_subject (pseudonym, scope_id, kind, connection, value) 
 
 -- name: put_deadline
 -- Begin or move the running deadline of a lease.
-INSERT OR REPLACE INTO cf_deadline (lease_id, opening_id, token, boot_id, at, renewal, ttl) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO cf_deadline (lease_id, opening_id, token, boot_id, at, renewal, ttl, ends) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: delete_deadline
 -- The lease has ended.

@@ -48,6 +48,10 @@ SELECT position, salt, body FROM cf_payload WHERE position > ? ORDER BY position
 -- The state of the event at a position.
 SELECT type, type_version, state FROM cf_event WHERE position = ?
 
+-- name: event_of
+-- The state of an aggregate's event with this version.
+SELECT type, type_version, state FROM cf_event WHERE originator_id = ? AND originator_version = ?
+
 -- name: external_id
 -- The platform's id of the event or message at a position.
 SELECT external_id FROM cf_external_id WHERE position = ?
@@ -70,11 +74,7 @@ SELECT value FROM cf_subject WHERE pseudonym = ?
 
 -- name: deadline
 -- The running deadline of a lease.
-SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl FROM cf_deadline WHERE lease_id = ?
-
--- name: deadlines_of_opening
--- The running deadlines of the leases of one opening.
-SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl FROM cf_deadline WHERE opening_id = ?
+SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl, ends FROM cf_deadline WHERE lease_id = ?
 
 -- name: epoch_at
 -- The epoch that stands at a position.

@@ -62,8 +62,24 @@ CREATE TABLE cf_deadline (
     boot_id TEXT NOT NULL,
     at INTEGER NOT NULL,
     renewal INTEGER NOT NULL,
-    ttl INTEGER NOT NULL
+    ttl INTEGER NOT NULL,
+    ends INTEGER
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE cf_lock_key (lease_id TEXT PRIMARY KEY, key TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE cf_waiter (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    lease_id TEXT NOT NULL,
+    opening_id INTEGER NOT NULL,
+    token BLOB NOT NULL,
+    lock TEXT NOT NULL,
+    ttl INTEGER NOT NULL,
+    max_hold INTEGER,
+    lock_delay INTEGER,
+    asked_at INTEGER NOT NULL,
+    offered_until INTEGER
+) STRICT;
+CREATE INDEX cf_waiter_lease ON cf_waiter (lease_id, place);
+CREATE TABLE cf_held_back (lease_id TEXT PRIMARY KEY, boot_id TEXT NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE cf_command (
     scope_id BLOB NOT NULL,
     command_id BLOB NOT NULL,

@@ -1,0 +1,202 @@
+"""
+Holding a key for the length of a block: how the two colours enter and leave one.
+
+A block of an event loop is cancelled when its lease is lost; a block of a thread learns of it by `lease.check()` and at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as WaitIsOver
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+from counterfoil.domain.duration import in_words
+from counterfoil.domain.errors import AlreadyHeld, Closed, CounterfoilError, ForkedError, JournalUnavailable, LockHeld
+from counterfoil.domain.hold import Terms
+from counterfoil.domain.ids import lock_id
+
+from .calls import refuse_in_event_loop
+from .commands.holds import Asked, Granted, Hold, InLine, Leave
+from .core import Core
+from .held import HeldLease
+from .owed import Owed
+from .waiting import Seat
+
+log = logging.getLogger(__name__)
+
+L = TypeVar("L", bound=HeldLease)
+R = TypeVar("R")
+
+_MINE: Final[ContextVar[tuple[HeldLease, ...]]] = ContextVar("counterfoil_leases", default=())
+"""The leases of the blocks around: whoever asks for the key of one would wait for itself. Tasks begun in a block inherit them."""
+
+
+class Asking(Generic[L]):
+    """One asking for a key, until it is answered."""
+
+    def __init__(
+        self, core: Core, terms: Terms, key: str, wait: int | None, make: Callable[[Core, Terms, str, Granted], L]
+    ) -> None:
+        """Ask for nothing yet. `wait` is in microseconds; None asks whether the key is free, and takes it then."""
+        self._core = core
+        self._terms = terms
+        self._key = key
+        self._wait = wait
+        self._make = make
+        self._lease: L | None = None
+        self._lease_id = lock_id(core.engine.journal_key, terms.lock, key)
+
+    def _ask(self) -> Hold:
+        if self._lease is not None:
+            raise RuntimeError("the block is entered already; call hold or try_hold for each")
+        if any(lease.lease_id == self._lease_id and lease.reason is None for lease in _MINE.get()):
+            raise AlreadyHeld(
+                "the caller has it already, and would wait for itself; use the lease that it has",
+                lock=self._terms.lock,
+                lease_id=self._lease_id,
+                key=self._key,
+            )
+        return Hold(self._terms, self._lease_id, self._key, os.urandom(16), bool(self._wait))
+
+    def _answered(self, seat: Seat, answer: Asked) -> L | None:
+        """Return the lease that was given, None when the key is not free and that was the question."""
+        self._core.waiting.stand(seat)
+        if not isinstance(answer, Granted):
+            if self._wait is not None:
+                raise self._held_by_another()
+            return None
+        self._core.waiting.open(answer.opening_id)
+        lease = self._make(self._core, self._terms, self._key, answer)
+        lease.check()  # it may have run out before its caller came to it
+        _MINE.set((*_MINE.get(), lease))
+        self._lease = lease
+        return lease
+
+    def _left(self) -> L | None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            _MINE.set(tuple(each for each in _MINE.get() if each is not lease))
+        return lease
+
+    def _not_released(self, lease: L, failure: CounterfoilError) -> None:
+        """The journal was not told that the lease is let go. With its opening it has ended; otherwise it is told again."""
+        if isinstance(failure, ForkedError):
+            raise failure
+        if isinstance(failure, Closed):
+            lease.lost("opening_ended")
+            return
+        log.warning("a lease could not be released: %s; it is tried again", type(failure).__name__)
+        self._core.waiting.give_up(Leave(lease.lease_id, lease.token))
+        lease.released(None)
+
+    def _end(self, lease: L, error: BaseException | None) -> None:
+        """Raise `LeaseLost` at the end of a block whose lease did not last that long."""
+        if lease.reason != "released":
+            raise lease.loss() from error
+
+    def _held_by_another(self) -> LockHeld:
+        what = (
+            "somebody else has it" if not self._wait else f"somebody else has it, and the wait of {in_words(self._wait)} is over"
+        )
+        return LockHeld(what, lock=self._terms.lock, lease_id=self._lease_id, key=self._key)
+
+
+class AsyncHolding(Asking[L], Generic[L, R]):
+    """Hold a key for the length of an `async with` block."""
+
+    async def __aenter__(self) -> R:
+        command, core = self._ask(), self._core
+        began = time.monotonic()
+        seat = core.waiting.sit(command.lease_id, command.token)
+        try:
+            answer = await core.committer.submit_async(command)
+            if isinstance(answer, InLine):
+                core.waiting.open(answer.opening_id)
+                core.waiting.wait_behind(seat, answer.in_the_way)
+                granted = asyncio.wrap_future(seat.granted)
+                assert self._wait is not None
+                await asyncio.wait({granted}, timeout=max(0.0, self._wait / 1e6 - (time.monotonic() - began)))
+                if not granted.done():
+                    raise self._held_by_another()
+                answer = granted.result()
+            lease = self._answered(seat, answer)
+        except BaseException:
+            core.waiting.leave(seat)
+            raise
+        if lease is not None:
+            self._task = asyncio.current_task()
+            assert self._task is not None
+            self._cancelling = self._task.cancelling()
+            self._told = False
+            lease.on_loss = self._cancel
+            core.waiting.of_loop().keep(lease)
+        return lease  # type: ignore[return-value]
+
+    def _cancel(self) -> None:
+        assert self._task is not None
+        self._told = True
+        self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lease = self._left()
+        if lease is None:
+            return
+        lease.on_loss = None
+        self._core.waiting.of_loop().leave(lease)
+        task, self._task = self._task, None
+        if self._told and task is not None and task.uncancel() > self._cancelling:
+            return  # somebody else has cancelled it too
+        if lease.reason is None:
+            release = Owed(self._core.committer, lease.release_command)  # which goes on when the caller is cancelled
+            try:
+                lease.released(await release.answer())
+            except (JournalUnavailable, Closed) as failure:
+                self._not_released(lease, failure)
+        self._end(lease, error)
+
+
+class Holding(Asking[L], Generic[L, R]):
+    """Hold a key for the length of a `with` block."""
+
+    def __enter__(self) -> R:
+        refuse_in_event_loop()
+        command, core = self._ask(), self._core
+        began = time.monotonic()
+        seat = core.waiting.sit(command.lease_id, command.token)
+        try:
+            answer = core.committer.submit(command).result()
+            if isinstance(answer, InLine):
+                core.waiting.open(answer.opening_id)
+                core.waiting.wait_behind(seat, answer.in_the_way)
+                assert self._wait is not None
+                try:
+                    answer = seat.granted.result(max(0.0, self._wait / 1e6 - (time.monotonic() - began)))
+                except WaitIsOver:
+                    raise self._held_by_another() from None
+            lease = self._answered(seat, answer)
+        except BaseException:
+            core.waiting.leave(seat)
+            raise
+        if lease is not None:
+            core.waiting.threads.keep(lease)
+        return lease  # type: ignore[return-value]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        lease = self._left()
+        if lease is None:
+            return
+        self._core.waiting.threads.leave(lease)
+        if lease.reason is None:
+            try:
+                lease.released(self._core.committer.submit(lease.release_command).result())
+            except (JournalUnavailable, Closed) as failure:
+                self._not_released(lease, failure)
+        self._end(lease, error)

@@ -1,0 +1,87 @@
+-- name: remember_key
+-- Remember what key an id of a lock's key stands for.
+INSERT OR IGNORE INTO cf_lock_key (lease_id, key) VALUES (?, ?)
+
+-- name: forget_keys
+-- Forget the keys that are written like an id of a person.
+DELETE FROM cf_lock_key WHERE key = ?
+
+-- name: enter
+-- Take the last place in the line of a key.
+INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: enter_again
+-- Take the last place for the asking that has this one.
+INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at)
+SELECT lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at FROM cf_waiter WHERE place = ?
+
+-- name: leave
+-- Give up a place.
+DELETE FROM cf_waiter WHERE place = ?
+
+-- name: leave_with_opening
+-- Give up the places of an opening that has ended.
+DELETE FROM cf_waiter WHERE opening_id = ?
+
+-- name: openings_in_line
+-- The openings that have places, some of which may have ended.
+SELECT DISTINCT opening_id FROM cf_waiter
+
+-- name: line
+-- The places in the line of a key, the first one first.
+SELECT place, lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, offered_until
+FROM cf_waiter WHERE lease_id = ? ORDER BY place
+
+-- name: place_of
+-- The place of one asking.
+SELECT place FROM cf_waiter WHERE lease_id = ? AND token = ?
+
+-- name: length
+-- How many wait for a key.
+SELECT count(*) FROM cf_waiter WHERE lease_id = ?
+
+-- name: offer
+-- The key is free, and the first in line has until then to take it.
+UPDATE cf_waiter SET offered_until = ? WHERE place = ?
+
+-- name: hold_back
+-- Nobody gets the key before then.
+INSERT OR REPLACE INTO cf_held_back (lease_id, boot_id, at) VALUES (?, ?, ?)
+
+-- name: held_back
+-- Until when a key is held back.
+SELECT boot_id, at FROM cf_held_back WHERE lease_id = ?
+
+-- name: let_go
+-- The key is no longer held back.
+DELETE FROM cf_held_back WHERE lease_id = ?
+
+-- name: holders
+-- Who holds what, of one lock or of all, in the order of the grants.
+SELECT cf_leases_v1.lease_id, lock, key, cf_leases_v1.opening_id, position, granted_at, cf_leases_v1.ttl, boot_id, at
+FROM cf_deadline
+JOIN cf_leases_v1 USING (lease_id)
+LEFT JOIN cf_lock_key USING (lease_id)
+WHERE held AND (?1 IS NULL OR lock = ?1)
+ORDER BY position
+
+-- name: waiters
+-- Who waits for what, of one lock or of all, in the order of the lines.
+SELECT cf_waiter.lease_id, lock, key, opening_id, asked_at
+FROM cf_waiter LEFT JOIN cf_lock_key USING (lease_id)
+WHERE ?1 IS NULL OR lock = ?1
+ORDER BY place
+
+-- name: history
+-- A page of what happened to a key, oldest first.
+SELECT position, recorded_at, originator_version, opening_id, actor_kind, type, type_version, state FROM cf_event
+WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version LIMIT ?
+
+-- name: history_newest_first
+-- A page of what happened to a key, newest first.
+SELECT position, recorded_at, originator_version, opening_id, actor_kind, type, type_version, state FROM cf_event
+WHERE originator_id = ? AND originator_version < ? ORDER BY originator_version DESC LIMIT ?
+
+-- name: grant
+-- The position of a grant by its version in the stream of its key.
+SELECT position FROM cf_event WHERE originator_id = ? AND originator_version = ?

@@ -1,0 +1,88 @@
+"""The lines of hosts' locks: who waits for which key, and until when a key is held back. Rows beside the history, not events."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from counterfoil.domain.hold import Terms
+
+from ..places import Place
+from ..statements import statements
+
+LOCKS: Final = statements("sqlite/locks.sql")
+
+
+class SQLiteLines:
+    """Read and write lines through one connection, inside a transaction that the caller holds: what is written is seen."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def remember_key(self, lease_id: str, key: str) -> None:
+        """Keep what key an id stands for."""
+        self._connection.execute(LOCKS.remember_key, (lease_id, key))
+
+    def forget_keys(self, key: str) -> None:
+        """Keep no longer that this key, whatever the lock, was ever asked for."""
+        self._connection.execute(LOCKS.forget_keys, (key,))
+
+    def enter(self, lease_id: str, opening_id: int, token: bytes, terms: Terms, asked_at: int) -> None:
+        """Take the last place, unless the asking has one."""
+        if self.place_of(lease_id, token) is None:
+            self._connection.execute(LOCKS.enter, (lease_id, opening_id, token, *terms, asked_at))
+
+    def leave(self, place: int) -> None:
+        self._connection.execute(LOCKS.leave, (place,))
+
+    def leave_with_opening(self, opening_id: int) -> None:
+        self._connection.execute(LOCKS.leave_with_opening, (opening_id,))
+
+    def openings(self) -> list[int]:
+        """Return the openings that have places."""
+        return [opening_id for (opening_id,) in self._connection.execute(LOCKS.openings_in_line)]
+
+    def length(self, lease_id: str) -> int:
+        return int(self._connection.execute(LOCKS.length, (lease_id,)).fetchone()[0])
+
+    def place_of(self, lease_id: str, token: bytes) -> int | None:
+        row = self._connection.execute(LOCKS.place_of, (lease_id, token)).fetchone()
+        return None if row is None else int(row[0])
+
+    def first(self, lease_id: str, is_live: Callable[[int], bool], boot_now: int) -> Place | None:
+        """
+        Return the first place of a living opening.
+
+        Places of ended openings are given up on the way; one that let its offer pass goes to the end of the line.
+        """
+        found = None
+        passed: list[Place] = []
+        for row in self._connection.execute(LOCKS.line, (lease_id,)):
+            place = Place(*row)
+            if is_live(place.opening_id) and (place.offered_until is None or boot_now < place.offered_until):
+                found = place
+                break
+            passed.append(place)
+        again = False
+        for place in passed:
+            if is_live(place.opening_id):
+                self._connection.execute(LOCKS.enter_again, (place.place,))
+                again = True
+            self.leave(place.place)
+        return self.first(lease_id, is_live, boot_now) if found is None and again else found
+
+    def offer(self, place: int, until: int) -> None:
+        """Say until when, in nanoseconds of the boot clock, the first in line has the free key for itself."""
+        self._connection.execute(LOCKS.offer, (until, place))
+
+    def hold_back(self, lease_id: str, boot_id: str, until: int) -> None:
+        self._connection.execute(LOCKS.hold_back, (lease_id, boot_id, until))
+
+    def held_back(self, lease_id: str, boot_id: str) -> int:
+        """Return until when a key is held back, in nanoseconds of the boot clock; 0 when it is not."""
+        row = self._connection.execute(LOCKS.held_back, (lease_id,)).fetchone()
+        return int(row[1]) if row is not None and row[0] == boot_id else 0
+
+    def let_go(self, lease_id: str) -> None:
+        self._connection.execute(LOCKS.let_go, (lease_id,))
