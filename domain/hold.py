@@ -121,12 +121,12 @@ class Look(NamedTuple):
         return () if self.ended is None else (Step(lease_id, LockExpired(cause=self.ended)),)
 
 
-def look(lease: Lease | None, deadline: Deadline | None, lock_delay: int, held_back: int, world: Clockwork) -> Look:
+def look(lease: Lease | None, deadline: Deadline | None, held_back: int, world: Clockwork) -> Look:
     """
     Tell whether a key can be given to somebody now.
 
-    `lock_delay`, of the newest grant and in microseconds, holds the key back after a lease that ended by itself; `held_back` is
-    until when it is held back after one whose end was recorded.
+    The `lock_delay` of a lease that ended by itself holds its key back; `held_back` is until when that is, where the end was
+    recorded.
     """
     if lease is None or not lease.held:
         return Look(InTheWay(None, held_back)) if held_back > world.boot_now else Look()
@@ -137,5 +137,5 @@ def look(lease: Lease | None, deadline: Deadline | None, lock_delay: int, held_b
     ended_at = world.boot_now
     if cause != "opening_ended" and deadline is not None and deadline.boot_id == world.boot_id:
         ended_at = deadline.at
-    free_at = ended_at + lock_delay * 1_000
+    free_at = ended_at + (lease.lock_delay or 0) * 1_000
     return Look(InTheWay(None, free_at) if free_at > world.boot_now else None, cause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -114,8 +115,9 @@ class ScopeKey(NamedTuple):
         return "ses-" + keyed(self.key, "session", route, generation).hex()
 
 
+@lru_cache(maxsize=4_096)
 def lock_id(journal_key: bytes, name: str, key: str) -> str:
-    """Return the originator id of one key of a lock."""
+    """Return the originator id of one key of a lock. The same few are asked for again and again."""
     return "lk-" + keyed(journal_key, "lock", name, key).hex()
 
 

@@ -77,6 +77,8 @@ class Lease(NamedTuple):
     opening_id: int
     granted_at: int
     ttl: int
+    lock_delay: int | None = None
+    """For how long, in microseconds, the key is held back if the lease ends by itself."""
     epoch: int = 0
     """
     The epoch that stands at the newest grant; who loads the state looks it up, because it is in events of another aggregate.
@@ -130,6 +132,7 @@ def evolve(state: Lease | None, recorded: Recorded) -> Lease:
             opening_id=recorded.header.opening_id,
             granted_at=recorded.recorded_at,
             ttl=event.ttl,
+            lock_delay=event.lock_delay,
         )
     assert state is not None and isinstance(event, LockReleased | LockExpired | LockRevoked)
     return state._replace(version=recorded.originator_version, held=False)

@@ -31,6 +31,7 @@ class Lines(Protocol):
     def leave(self, place: int) -> None: ...
     def leave_with_opening(self, opening_id: int) -> None: ...
     def openings(self) -> list[int]: ...
+    def anybody(self) -> bool: ...
     def length(self, lease_id: str) -> int: ...
     def place_of(self, lease_id: str, token: bytes) -> int | None: ...
     def first(self, lease_id: str, is_live: Callable[[int], bool], boot_now: int) -> Place | None: ...
@@ -114,6 +115,10 @@ class Caches:
         self.commands: Layered[tuple[bytes, bytes], tuple[bytes, bytes, int]] = Layered(store.kept_command, undo)
         self.epochs: Layered[int, int] = Layered(lambda position: None, undo)
         """By position, the epoch that stands there."""
+        self.lock_keys: Layered[str, str] = Layered(lambda lease_id: None, undo)
+        """Keys of hosts' locks that are known to be kept, by their ids."""
+        self.nobody_waits: bool | None = None
+        """Whether no line of a lock has anybody in it; None where it has to be looked up."""
         self._work: Work | None = None
         self._all: tuple[Layered[Any, Any], ...] = (
             self.operations,
@@ -125,6 +130,7 @@ class Caches:
             self.subjects,
             self.commands,
             self.epochs,
+            self.lock_keys,
         )
 
     def work_of(self, opening_id: int) -> Work:
@@ -156,6 +162,7 @@ class Caches:
         for layered in self._all:
             layered.rollback()
         self._work = None
+        self.nobody_waits = None
 
     def forget(self) -> None:
         """Drop everything: somebody else has written."""

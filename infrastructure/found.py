@@ -42,4 +42,4 @@ def find(store: SQLiteStore, operation_id: str) -> Found | None:
 def fences(store: SQLiteStore, lease_ids: Iterable[str]) -> dict[str, int]:
     """Return the fences of those of the leases that are recorded as held, whoever holds them."""
     rows = [row for lease_id in lease_ids if (row := store.row(LEASES, (lease_id,))) is not None and row.held]
-    return {row.lease_id: row.lease._replace(epoch=store.epoch_at(row.position)).fence for row in rows}
+    return {row.lease_id: row.lease(store.epoch_at(row.position)).fence for row in rows}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as WaitIsOver
@@ -25,7 +24,7 @@ from .calls import refuse_in_event_loop
 from .commands.holds import Asked, Granted, Hold, InLine, Leave
 from .core import Core
 from .held import HeldLease
-from .owed import Owed
+from .tokens import new_token
 from .waiting import Seat
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ class Asking(Generic[L]):
                 lease_id=self._lease_id,
                 key=self._key,
             )
-        return Hold(self._terms, self._lease_id, self._key, os.urandom(16), bool(self._wait))
+        return Hold(self._terms, self._lease_id, self._key, new_token(), bool(self._wait))
 
     def _answered(self, seat: Seat, answer: Asked) -> L | None:
         """Return the lease that was given, None when the key is not free and that was the question."""
@@ -155,9 +154,12 @@ class AsyncHolding(Asking[L], Generic[L, R]):
         if self._told and task is not None and task.uncancel() > self._cancelling:
             return  # somebody else has cancelled it too
         if lease.reason is None:
-            release = Owed(self._core.committer, lease.release_command)  # which goes on when the caller is cancelled
             try:
-                lease.released(await release.answer())
+                lease.released(await self._core.committer.submit_async(lease.release_command))
+            except asyncio.CancelledError:  # which may have taken the command back
+                self._core.waiting.give_up(Leave(lease.lease_id, lease.token))
+                lease.released(None)
+                raise
             except (JournalUnavailable, Closed) as failure:
                 self._not_released(lease, failure)
         self._end(lease, error)

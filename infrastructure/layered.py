@@ -45,10 +45,6 @@ class Layered(Generic[K, V]):
         self._undo.append((group, key, group.get(key, _UNCHANGED)))
         group[key] = value
 
-    def touched(self, key: K) -> bool:
-        """Tell whether the group has changed the value."""
-        return key in self._group
-
     def changed(self) -> Iterator[tuple[K, V | None]]:
         """Yield what the group changed, by key, in the order of the first change."""
         yield from self._group.items()

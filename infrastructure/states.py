@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 from counterfoil.domain import operation, route
@@ -13,9 +12,11 @@ from counterfoil.domain.lock import Deadline, Lease, LockGranted, end_of
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.route import Binding, Queue
 from counterfoil.projections.catalogue import BUILT_IN
+from counterfoil.projections.leases import LeaseRow
 from counterfoil.projections.projection import Projection
 
 from .group import Group
+from .tokens import new_token
 
 _BY_EVENT: Final[dict[type[Event], tuple[Projection[Any], ...]]] = {
     cls: tuple(projection for projection in BUILT_IN if cls in projection.EVENTS) for cls in REGISTRY.types().values()
@@ -42,18 +43,15 @@ class States(Group):
 
     def lease(self, lease_id: str) -> Lease | None:
         row = self.caches.rows[_LEASES].get((lease_id,))
-        return None if row is None else row.lease._replace(epoch=self._epoch_at(row.position))
+        return None if row is None else row.lease(self._epoch_at(row.position))
 
     def binding(self, route_id: str) -> Binding | None:
         row = self.caches.rows[_BINDINGS].get((route_id,))
         return None if row is None else row.binding
 
     def deadline(self, lease_id: str) -> Deadline | None:
-        """Return a lease's running deadline; another opening's is read anew, because a renewal moves it without an event."""
-        deadline = self.caches.deadlines.get(lease_id)
-        if self.caches.deadlines.touched(lease_id) or (deadline is not None and deadline.opening_id == self.opening_id):
-            return deadline
-        return self.store.deadline(lease_id)
+        """Return a lease's running deadline; a renewal by another opening is a commit, after which nothing is cached."""
+        return self.caches.deadlines.get(lease_id)
 
     def payload(self, position: int) -> Payload | None:
         """Return a text that was committed by an earlier group or by this one."""
@@ -69,12 +67,12 @@ class States(Group):
 
     def _version(self, originator_id: str) -> int:
         """Return the version of the last event of an aggregate, 0 before its first."""
-        state: Operation | Lease | Binding | None
+        state: Operation | LeaseRow | Binding | None
         match originator_id[:3]:
             case "op-":
                 state = self.operation(originator_id)
             case "lk-":
-                state = self.lease(originator_id)
+                state = self.caches.rows[_LEASES].get((originator_id,))
             case "rt-":
                 state = self.binding(originator_id)
             case _:
@@ -146,7 +144,7 @@ class States(Group):
         event, world = recorded.event, self.context.world
         ends = None if event.max_hold is None else world.boot_now + event.max_hold * 1_000
         at = end_of(world.boot_now, event.ttl, ends)
-        self.put_deadline(Deadline(lease_id, self.opening_id, os.urandom(16), world.boot_id, at, 0, event.ttl, ends))
+        self.put_deadline(Deadline(lease_id, self.opening_id, new_token(), world.boot_id, at, 0, event.ttl, ends))
 
     def _count(self, before: Queue, after: Queue) -> None:
         work = self.caches.work_of(self.opening_id)

@@ -14,6 +14,7 @@ from typing import Final
 from counterfoil.domain.decision import Step, Steps
 from counterfoil.domain.event import Event, Header, Recorded, encode
 from counterfoil.domain.framing import chain_digest, leaf_digest
+from counterfoil.domain.hold import Terms
 from counterfoil.domain.ids import opening_originator
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.opening import OpeningEpochRaised, OpeningStarted, next_epoch
@@ -21,6 +22,7 @@ from counterfoil.domain.operation import Operation
 
 from .caches import Caches, Store
 from .clock import Clock
+from .places import Place
 from .rows import Head
 from .scopes import Scopes
 from .states import States
@@ -138,6 +140,34 @@ class Unit(States, Scopes):
             (position, recorded_at, originator_id, version, event_type, type_version, *header, state, digest)
         )
         return Recorded(position, recorded_at, originator_id, version, header, event)
+
+    # Lines of locks.
+
+    def first_in_line(self, lease_id: str) -> Place | None:
+        """Return the first who waits for a key, of those whose openings live."""
+        caches = self.caches
+        if caches.nobody_waits is None:
+            caches.nobody_waits = not self.store.lines.anybody()
+        if caches.nobody_waits:
+            return None
+        return self.store.lines.first(lease_id, self.context.world.is_live, self.context.world.boot_now)
+
+    def enter_line(self, lease_id: str, token: bytes, terms: Terms) -> None:
+        """Take the last place in the line of a key."""
+        self.start_opening()
+        self.caches.nobody_waits = False
+        self.store.lines.enter(lease_id, self.opening_id, token, terms, self.now)
+
+    def leave_line(self, place: int) -> None:
+        """Give up a place."""
+        self.caches.nobody_waits = None
+        self.store.lines.leave(place)
+
+    def remember_key(self, lease_id: str, key: str) -> None:
+        """Keep what key an id stands for."""
+        if self.caches.lock_keys.get(lease_id) is None:
+            self.caches.lock_keys.put(lease_id, key)
+            self.store.lines.remember_key(lease_id, key)
 
     # The opening.
 

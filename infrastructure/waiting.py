@@ -41,12 +41,25 @@ LOOK_NS: Final = 250_000_000
 
 
 class Seat:
-    """A caller that waits for a key."""
+    """A caller that asks for a key, and may have to wait for it."""
+
+    __slots__ = ("_granted", "lease_id", "token")
 
     def __init__(self, lease_id: str, token: bytes) -> None:
         self.lease_id = lease_id
         self.token = token
-        self.granted: Future[Granted] = Future()
+        self._granted: Future[Granted] | None = None
+
+    @property
+    def granted(self) -> Future[Granted]:
+        """What the caller waits for; made when it does, which most need not."""
+        if self._granted is None:
+            with _making:
+                self._granted = self._granted or Future()
+        return self._granted
+
+
+_making: Final = threading.Lock()
 
 
 class Waiting:
@@ -277,7 +290,7 @@ class Waiting:
         return {
             lease_id
             for lease_id in lease_ids
-            if (row := store.row(LEASES, (lease_id,))) is None or not stands(row.lease, store.deadline(lease_id), world)
+            if (row := store.row(LEASES, (lease_id,))) is None or not stands(row.lease(), store.deadline(lease_id), world)
         }
 
     def close(self) -> None:

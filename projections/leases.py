@@ -21,9 +21,10 @@ class LeaseRow(NamedTuple):
     opening_id: int
     granted_at: int
     ttl: int
+    lock_delay: int | None
 
-    @property
-    def lease(self) -> Lease:
+    def lease(self, epoch: int = 0) -> Lease:
+        """Return the state of the key; the epoch, on which its fence depends, is in events of another aggregate."""
         return Lease(
             self.lease_id,
             self.version,
@@ -34,6 +35,8 @@ class LeaseRow(NamedTuple):
             self.opening_id,
             self.granted_at,
             self.ttl,
+            self.lock_delay,
+            epoch,
         )
 
 
@@ -49,7 +52,7 @@ class Leases(Projection[LeaseRow]):
         return (recorded.originator_id,)
 
     def fold(self, row: LeaseRow | None, recorded: Recorded) -> LeaseRow | None:
-        state = evolve(None if row is None else row.lease, recorded)
+        state = evolve(None if row is None else row.lease(), recorded)
         return LeaseRow(
             state.lease_id,
             state.version,
@@ -60,6 +63,7 @@ class Leases(Projection[LeaseRow]):
             state.opening_id,
             state.granted_at,
             state.ttl,
+            state.lock_delay,
         )
 
 

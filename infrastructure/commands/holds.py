@@ -11,7 +11,7 @@ from counterfoil.domain.errors import LockHeld
 from counterfoil.domain.event import Header
 from counterfoil.domain.hold import LINE_PLACES, InTheWay, Look, Terms, look
 from counterfoil.domain.identity import Identity
-from counterfoil.domain.lock import LockGranted, LockReleased, LockRevoked, LossReason, stands
+from counterfoil.domain.lock import LockReleased, LockRevoked, LossReason, fence_of, stands
 
 from ..places import Place
 from ..unit import Unit
@@ -66,14 +66,13 @@ class Hold:
 
     def run(self, unit: Unit) -> Asked:
         """Return the lease, the place in line, or what is in the way; raises `LockHeld` when the line is full."""
-        lines, world = unit.store.lines, unit.context.world
         mine = unit.deadline(self.lease_id)
-        if mine is not None and mine.token == self.token and not mine.passed(world.boot_id, world.boot_now):
+        if mine is not None and mine.token == self.token and why_lost(unit, self.lease_id, self.token) is None:
             return granted(unit, self.lease_id)
         found = look_at(unit, self.lease_id)
-        first = lines.first(self.lease_id, world.is_live, world.boot_now)
+        first = unit.first_in_line(self.lease_id)
         if found.in_the_way is None and (first is None or first.token == self.token):
-            lines.remember_key(self.lease_id, self.key)
+            unit.remember_key(self.lease_id, self.key)
             return take(unit, self.lease_id, found, self.terms, self.token, first)
         in_the_way = found.in_the_way
         if in_the_way is None:
@@ -81,11 +80,10 @@ class Hold:
             in_the_way = offer(unit, first)
         if not self.waits:
             return Held(in_the_way)
-        if lines.length(self.lease_id) >= LINE_PLACES:
+        if unit.store.lines.length(self.lease_id) >= LINE_PLACES:
             raise LockHeld(f"{LINE_PLACES} wait for it already", lock=self.terms.lock, lease_id=self.lease_id, key=self.key)
-        unit.start_opening()
-        lines.remember_key(self.lease_id, self.key)
-        lines.enter(self.lease_id, unit.opening_id, self.token, self.terms, unit.now)
+        unit.enter_line(self.lease_id, self.token, self.terms)
+        unit.remember_key(self.lease_id, self.key)
         return InLine(in_the_way, unit.opening_id)
 
     def give_back(self, answer: Asked) -> Leave | None:
@@ -113,7 +111,7 @@ class Advance:
         found = look_at(unit, lease_id)
         if found.in_the_way is not None:
             return Advanced(None, found.in_the_way)
-        first = unit.store.lines.first(lease_id, unit.context.world.is_live, unit.context.world.boot_now)
+        first = unit.first_in_line(lease_id)
         if first is None:
             return Advanced(None, None)
         if first.opening_id != unit.opening_id:
@@ -136,7 +134,7 @@ class Leave:
         if place is None:
             ReleaseKey(self.lease_id, self.token).run(unit)
         else:
-            unit.store.lines.leave(place)
+            unit.leave_line(place)
             if look_at(unit, self.lease_id).in_the_way is None:
                 pass_on(unit, self.lease_id)
 
@@ -196,13 +194,10 @@ def look_at(unit: Unit, lease_id: str) -> Look:
     Where the end of the lease before holds the key back, that end is recorded, because the delay counts from it.
     """
     lease, deadline, world = unit.lease(lease_id), unit.deadline(lease_id), unit.context.world
-    delay = held_back = 0
-    if lease is not None and lease.held and not stands(lease, deadline, world):
-        event = unit.event_of(lease_id, lease.grant)
-        delay = event.lock_delay or 0 if isinstance(event, LockGranted) else 0
-    elif lease is not None and not lease.held:
+    held_back = 0
+    if lease is not None and not lease.held and lease.lock_delay is not None:
         held_back = unit.store.lines.held_back(lease_id, world.boot_id)
-    found = look(lease, deadline, delay, held_back, world)
+    found = look(lease, deadline, held_back, world)
     if found.ended is not None and found.in_the_way is not None:
         assert lease is not None
         unit.append(found.expiry(lease_id), Header())
@@ -215,16 +210,18 @@ def look_at(unit: Unit, lease_id: str) -> Look:
 def take(unit: Unit, lease_id: str, found: Look, terms: Terms, token: bytes, place: Place | None) -> Granted:
     """Give a free key to whoever is first, and take its place out of the line."""
     before = unit.lease(lease_id)
-    if found.ended is not None and before is not None:  # its holder may live, and not know
-        unit.changes.rings.append((before.opening_id, lease_id))
-    unit.append((*found.expiry(lease_id), Step(lease_id, terms.grant)), Header())
+    if before is not None:
+        if found.ended is not None:  # its holder may live, and not know
+            unit.changes.rings.append((before.opening_id, lease_id))
+        if before.lock_delay is not None:
+            unit.store.lines.let_go(lease_id)
+    recorded = unit.append((*found.expiry(lease_id), Step(lease_id, terms.grant)), Header())[-1]
     deadline = unit.deadline(lease_id)
     assert deadline is not None
     unit.put_deadline(deadline._replace(token=token))
-    unit.store.lines.let_go(lease_id)
     if place is not None:
-        unit.store.lines.leave(place.place)
-    return granted(unit, lease_id)
+        unit.leave_line(place.place)
+    return Granted(lease_id, token, fence_of(unit.head.epoch, recorded.position), deadline.at, deadline.ends, unit.opening_id)
 
 
 def granted(unit: Unit, lease_id: str) -> Granted:
@@ -236,7 +233,7 @@ def granted(unit: Unit, lease_id: str) -> Granted:
 
 def pass_on(unit: Unit, lease_id: str) -> None:
     """The key has come free: whoever is first in line is to hear of it."""
-    first = unit.store.lines.first(lease_id, unit.context.world.is_live, unit.context.world.boot_now)
+    first = unit.first_in_line(lease_id)
     if first is not None:
         offer(unit, first)
 

@@ -43,6 +43,10 @@ class SQLiteLines:
         """Return the openings that have places."""
         return [opening_id for (opening_id,) in self._connection.execute(LOCKS.openings_in_line)]
 
+    def anybody(self) -> bool:
+        """Tell whether anybody waits for anything."""
+        return self._connection.execute(LOCKS.anybody).fetchone() is not None
+
     def length(self, lease_id: str) -> int:
         return int(self._connection.execute(LOCKS.length, (lease_id,)).fetchone()[0])
 

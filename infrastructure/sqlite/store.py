@@ -182,11 +182,11 @@ class SQLiteStore:
         for name, values in changes.actions:
             connection.execute(getattr(APPEND, name), values)
         self.write_rows((projection, unit.caches.rows[projection.NAME].changed()) for projection in BUILT_IN)
-        for lease_id, deadline in unit.caches.deadlines.changed():
-            if deadline is None:
-                connection.execute(APPEND.delete_deadline, (lease_id,))
-            else:
-                connection.execute(APPEND.put_deadline, deadline)
+        deadlines = list(unit.caches.deadlines.changed())
+        if put := [deadline for _, deadline in deadlines if deadline is not None]:
+            connection.executemany(APPEND.put_deadline, put)
+        if gone := [(lease_id,) for lease_id, deadline in deadlines if deadline is None]:
+            connection.executemany(APPEND.delete_deadline, gone)
         kept = [(*key, *value) for key, value in unit.caches.commands.changed() if value is not None]
         if kept:
             connection.executemany(APPEND.insert_command, kept)

@@ -93,8 +93,8 @@ def test_a_duration_outside_its_range_is_refused_with_the_range(terms: tuple[Any
 # What an asking finds.
 
 
-def lease(*, held: bool = True) -> Lease:
-    return Lease("lk-1", 1, "jobs", held, 1, 10, 2, 0, 30_000_000)
+def lease(*, held: bool = True, lock_delay: int | None = None) -> Lease:
+    return Lease("lk-1", 1, "jobs", held, 1, 10, 2, 0, 30_000_000, lock_delay)
 
 
 def deadline(at: int, *, ends: int | None = None, boot: str = "boot") -> Deadline:
@@ -117,7 +117,7 @@ def world(now: int, *, alive: bool = True) -> Clockwork:
     ],
 )
 def test_a_key_is_free_when_its_lease_has_ended(now: int, alive: bool, ends: int | None, found: Look) -> None:
-    assert found == look(lease(), deadline(100, ends=ends), 0, 0, world(now, alive=alive))
+    assert found == look(lease(), deadline(100, ends=ends), 0, world(now, alive=alive))
 
 
 @pytest.mark.contract("LCK-08")
@@ -132,7 +132,7 @@ def test_a_key_is_free_when_its_lease_has_ended(now: int, alive: bool, ends: int
     ],
 )
 def test_a_delay_counts_from_the_end_of_the_lease(now: int, alive: bool, boot: str, free_at: int | None) -> None:
-    found = look(lease(), deadline(100, boot=boot), 5_000_000, 0, world(now, alive=alive))
+    found = look(lease(lock_delay=5_000_000), deadline(100, boot=boot), 0, world(now, alive=alive))
 
     assert found.ended is not None
     assert found.in_the_way == (None if free_at is None else InTheWay(None, free_at))
@@ -140,6 +140,6 @@ def test_a_delay_counts_from_the_end_of_the_lease(now: int, alive: bool, boot: s
 
 @pytest.mark.contract("LCK-08")
 def test_a_key_is_held_back_until_then() -> None:
-    assert Look(InTheWay(None, 100)) == look(lease(held=False), None, 0, 100, world(99))
-    assert Look() == look(lease(held=False), None, 0, 100, world(100))
-    assert Look() == look(None, None, 0, 0, world(0))
+    assert Look(InTheWay(None, 100)) == look(lease(held=False), None, 100, world(99))
+    assert Look() == look(lease(held=False), None, 100, world(100))
+    assert Look() == look(None, None, 0, world(0))

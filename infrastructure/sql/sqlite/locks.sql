@@ -36,6 +36,10 @@ FROM cf_waiter WHERE lease_id = ? ORDER BY place
 -- The place of one asking.
 SELECT place FROM cf_waiter WHERE lease_id = ? AND token = ?
 
+-- name: anybody
+-- Whether anybody waits for anything.
+SELECT 1 FROM cf_waiter LIMIT 1
+
 -- name: length
 -- How many wait for a key.
 SELECT count(*) FROM cf_waiter WHERE lease_id = ?
