@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Denied,
         ForkedError,
         FormatUnknown,
+        InsideTransaction,
         InvalidValue,
         JournalDamaged,
         JournalRefused,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from counterfoil.infrastructure.reading import Measured, Statistics, UnresolvedOperation
     from counterfoil.infrastructure.reading_locks import Holder, KeyEvent, Waiter
     from counterfoil.infrastructure.runtime import Resumed, Runtime
+    from counterfoil.infrastructure.tx import Admit, AsyncTx, Result, Tx
     from counterfoil.infrastructure.verification import Check, Progress, Verification
     from counterfoil.projections.story import Story, StoryStep
     from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 _MODULES: dict[str, str] = {
     "Action": "counterfoil.domain.exchange",
     "Admission": "counterfoil.domain.admission",
+    "Admit": "counterfoil.infrastructure.tx",
     "Agent": "counterfoil.infrastructure.callbacks",
     "AgentAnswer": "counterfoil.domain.exchange",
     "AlreadyHeld": "counterfoil.domain.errors",
@@ -62,6 +65,7 @@ _MODULES: dict[str, str] = {
     "AsyncJournal": "counterfoil.infrastructure.journal_async",
     "AsyncLease": "counterfoil.infrastructure.locks_async",
     "AsyncLock": "counterfoil.infrastructure.locks_async",
+    "AsyncTx": "counterfoil.infrastructure.tx",
     "Authorize": "counterfoil.infrastructure.callbacks",
     "Check": "counterfoil.infrastructure.verification",
     "Clock": "counterfoil.infrastructure.clock",
@@ -80,6 +84,7 @@ _MODULES: dict[str, str] = {
     "Holder": "counterfoil.infrastructure.reading_locks",
     "Identity": "counterfoil.domain.identity",
     "Inbound": "counterfoil.domain.inbound",
+    "InsideTransaction": "counterfoil.domain.errors",
     "InvalidValue": "counterfoil.domain.errors",
     "Journal": "counterfoil.infrastructure.journal",
     "JournalDamaged": "counterfoil.domain.errors",
@@ -102,6 +107,7 @@ _MODULES: dict[str, str] = {
     "Reconciliation": "counterfoil.domain.reconcile",
     "Reply": "counterfoil.domain.exchange",
     "ResolveAgent": "counterfoil.infrastructure.callbacks",
+    "Result": "counterfoil.infrastructure.tx",
     "Resumed": "counterfoil.infrastructure.runtime",
     "Runtime": "counterfoil.infrastructure.runtime",
     "Statistics": "counterfoil.infrastructure.reading",
@@ -111,6 +117,7 @@ _MODULES: dict[str, str] = {
     "TimelineEntry": "counterfoil.projections.timeline",
     "TimelineFilter": "counterfoil.projections.timeline",
     "Turn": "counterfoil.domain.exchange",
+    "Tx": "counterfoil.infrastructure.tx",
     "UnresolvedOperation": "counterfoil.infrastructure.reading",
     "Verification": "counterfoil.infrastructure.verification",
     "Waiter": "counterfoil.infrastructure.reading_locks",
@@ -122,6 +129,7 @@ _MODULES: dict[str, str] = {
 __all__ = [
     "Action",
     "Admission",
+    "Admit",
     "Agent",
     "AgentAnswer",
     "AlreadyHeld",
@@ -129,6 +137,7 @@ __all__ = [
     "AsyncJournal",
     "AsyncLease",
     "AsyncLock",
+    "AsyncTx",
     "Authorize",
     "Check",
     "Clock",
@@ -147,6 +156,7 @@ __all__ = [
     "Holder",
     "Identity",
     "Inbound",
+    "InsideTransaction",
     "InvalidValue",
     "Journal",
     "JournalDamaged",
@@ -169,6 +179,7 @@ __all__ = [
     "Reconciliation",
     "Reply",
     "ResolveAgent",
+    "Result",
     "Resumed",
     "Runtime",
     "Statistics",
@@ -178,6 +189,7 @@ __all__ = [
     "TimelineEntry",
     "TimelineFilter",
     "Turn",
+    "Tx",
     "UnresolvedOperation",
     "Verification",
     "Waiter",

@@ -18,6 +18,7 @@ What counterfoil raises.
     │   └── LeaseLost                  the lease has ended while its holder was at work
     ├── Denied                         the identity may not do this
     ├── NeedsRuntime                   this would send, and a journal does not send
+    ├── InsideTransaction              a call that a transaction's body may not make
     ├── WrongThread                    a synchronous wait where an event loop runs
     └── NotSent                        raised by a host's `deliver`: nothing was sent
 
@@ -118,6 +119,10 @@ class Denied(CounterfoilError):
 
 class NeedsRuntime(CounterfoilError):
     """The reply would have to be sent, and a journal does not send; use `Runtime.reconcile`. Nothing was changed."""
+
+
+class InsideTransaction(CounterfoilError):
+    """The body of a transaction called a journal, or awaited something else than its `tx`; all of it was rolled back."""
 
 
 class WrongThread(CounterfoilError):

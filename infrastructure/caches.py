@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from counterfoil.domain import operation
 from counterfoil.domain.decision import Payload
@@ -62,6 +62,7 @@ class Store(Protocol):
     def scope_of(self, scope: Scope) -> ScopeKey | None: ...
     def scope_by_id(self, scope_id: bytes) -> Scoped | None: ...
     def load_of_opening(self, opening_id: int) -> dict[str, tuple[int, int]]: ...
+    def grant_at(self, lease_id: str, position: int) -> tuple[int, int] | None: ...
     @property
     def lines(self) -> Lines: ...
 
@@ -72,28 +73,37 @@ class Work:
     def __init__(self, routes: dict[str, tuple[int, int]]) -> None:
         self.routes = routes
         self.waiting = sum(waiting for _, waiting in routes.values())
-        self._before: dict[str, tuple[int, int] | None] = {}
+        self._before: list[tuple[str, tuple[int, int] | None]] = []
+        """What the running command changed, and what was there."""
+
+    @property
+    def changes(self) -> int:
+        """How many changes of the running command `drop` would undo."""
+        return len(self._before)
 
     def put(self, route_id: str, counts: tuple[int, int] | None) -> None:
         """Set what a route has; None for a route without entries."""
-        self._before.setdefault(route_id, self.routes.get(route_id))
+        self._before.append((route_id, self.routes.get(route_id)))
         self._set(route_id, counts)
 
     def keep(self) -> None:
         """End a command: what it changed is part of the group."""
         self._before.clear()
 
-    def drop(self) -> None:
-        """End a command: what it changed is forgotten."""
-        for route_id, counts in self._before.items():
-            self._set(route_id, counts)
-        self._before.clear()
+    def drop(self, floor: int) -> None:
+        """Forget what the running command changed after its first `floor` changes."""
+        while len(self._before) > floor:
+            self._set(*self._before.pop())
 
     def _set(self, route_id: str, counts: tuple[int, int] | None) -> None:
         self.waiting -= self.routes.pop(route_id, (0, 0))[1]
         if counts is not None:
             self.routes[route_id] = counts
             self.waiting += counts[1]
+
+
+Floor: TypeAlias = tuple[int, int]
+"""How many changes of the running command stay when one inside it is undone: of the layers, and of `Work`."""
 
 
 class Caches:
@@ -120,6 +130,7 @@ class Caches:
         self.nobody_waits: bool | None = None
         """Whether no line of a lock has anybody in it; None where it has to be looked up."""
         self._work: Work | None = None
+        self._floor: Floor = (0, 0)
         self._all: tuple[Layered[Any, Any], ...] = (
             self.operations,
             self.queues,
@@ -146,10 +157,20 @@ class Caches:
             self._work.keep()
 
     def drop(self) -> None:
-        """End a command: what it changed is forgotten."""
-        undo_all(self._undo)
+        """Forget what the running command changed, or since `nest` what the command inside it changed."""
+        undo_all(self._undo, self._floor[0])
         if self._work is not None:
-            self._work.drop()
+            self._work.drop(self._floor[1])
+
+    def nest(self) -> Floor:
+        """Begin a command inside the running one: `drop` goes back to here. Returns what `unnest` takes when it ends."""
+        outer = self._floor
+        self._floor = (len(self._undo), 0 if self._work is None else self._work.changes)
+        return outer
+
+    def unnest(self, outer: Floor) -> None:
+        """End a command inside the running one: what is left of its changes is the running one's."""
+        self._floor = outer
 
     def commit(self) -> None:
         """End a group: what it changed is committed."""

@@ -11,6 +11,7 @@ from counterfoil.domain.errors import Closed, WrongThread
 
 from .committer import Command
 from .core import Core
+from .inside import refuse_inside
 from .sqlite.store import SQLiteStore
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class AsyncOpener(AsyncCalls):
         self._opened = None
 
     async def _open(self) -> None:
+        refuse_inside()
         if self._opened is not None:
             return
         thread = ThreadPoolExecutor(1, thread_name_prefix="counterfoil-opener")
@@ -56,6 +58,7 @@ class AsyncOpener(AsyncCalls):
             raise
 
     async def _close(self) -> None:
+        refuse_inside()
         if self._opened is not None:
             await asyncio.to_thread(self._opened.close)
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_ch
 
 from counterfoil.domain.errors import Closed, ForkedError
 
+from .inside import refuse_inside
 from .unit import Unit
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class Committer:
 
     def submit_async(self, command: Command[A]) -> asyncio.Future[A]:
         """Queue a command; the future of the running event loop."""
+        refuse_inside()  # where no event loop runs, which would be the complaint otherwise
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
         self._put(Request(command, future, loop))
@@ -109,6 +111,7 @@ class Committer:
             thread.join()
 
     def _put(self, request: Request[Any]) -> None:
+        refuse_inside()
         if os.getpid() != self._pid:
             raise ForkedError("the journal was opened before a fork, by the parent of this process; open it again here")
         with self._lock:

@@ -20,6 +20,7 @@ from counterfoil.domain.limits import Limits
 from .clock import Clock, SystemClock
 from .commands.opening import EndOpening
 from .committer import Committer
+from .inside import refuse_inside
 from .sqlite.engine import SQLiteEngine
 from .sqlite.store import MEMORY, SQLiteStore
 from .waiting import Waiting
@@ -65,6 +66,7 @@ class Core:
         keep_inbound: int | None = None,
         clock: Clock | None = None,
     ) -> None:
+        refuse_inside()
         path = _path_of(url)
         if keep_inbound is not None and (isinstance(keep_inbound, bool) or not isinstance(keep_inbound, int) or keep_inbound < 1):
             raise InvalidValue("keep_inbound must be a number of days from 1, or None")
@@ -87,6 +89,7 @@ class Core:
 
     async def read_async(self, function: Callable[[SQLiteStore], T]) -> T:
         """Run a function on a snapshot of the journal, in a thread beside the running event loop."""
+        refuse_inside()
         self.engine.check_open()  # after a fork the threads are not there, and would never answer
         return await asyncio.get_running_loop().run_in_executor(self.readers, self.read, function)
 
@@ -131,6 +134,7 @@ class Core:
         An end that cannot be recorded is only logged: others see it by the sign of life, as they see that of a process that died.
         """
         self.refuse_in_child()
+        refuse_inside()
         if self.engine.closed:
             return
         self.waiting.close()

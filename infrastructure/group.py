@@ -37,9 +37,16 @@ class Group:
         self.limits = limits
         self.keep_inbound = keep_inbound
         self.opening_id = opening_id
+        self._clock = clock
+        self._is_live = is_live
+        self.look_at_clocks()
+
+    def look_at_clocks(self) -> None:
+        """Take the time: once for a group, and again after what may have taken long."""
+        clock = self._clock
         self.wall = clock.now()
         """The wall clock, which identities go by."""
-        self.now = max(self.wall, head.recorded_at + 1)
+        self.now = max(self.wall, self.head.recorded_at + 1)
         """The journal's clock, which never runs backwards along positions."""
-        world = Clockwork(opening_id, clock.boot_id(), clock.boot(), is_live)
-        self.context = Context(self.now, world, lambda: os.urandom(32), limits)
+        world = Clockwork(self.opening_id, clock.boot_id(), clock.boot(), self._is_live)
+        self.context = Context(self.now, world, lambda: os.urandom(32), self.limits)

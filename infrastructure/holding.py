@@ -24,6 +24,7 @@ from .calls import refuse_in_event_loop
 from .commands.holds import Asked, Granted, Hold, InLine, Leave
 from .core import Core
 from .held import HeldLease
+from .inside import refuse_inside
 from .tokens import new_token
 from .waiting import Seat
 
@@ -52,6 +53,7 @@ class Asking(Generic[L]):
         self._lease_id = lock_id(core.engine.journal_key, terms.lock, key)
 
     def _ask(self) -> Hold:
+        refuse_inside()
         if self._lease is not None:
             raise RuntimeError("the block is entered already; call hold or try_hold for each")
         if any(lease.lease_id == self._lease_id and lease.reason is None for lease in _MINE.get()):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from counterfoil.domain.admission import Admission, refused
 from counterfoil.domain.errors import JournalUnavailable
 from counterfoil.domain.hold import checked_terms
-from counterfoil.domain.identity import Every, Grant, Identity, Reach, instant_us, reach
+from counterfoil.domain.identity import Every, Grant, Identity, Reach, reach
 from counterfoil.domain.ids import SubjectKind
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
@@ -19,10 +19,9 @@ from counterfoil.projections.story import Story
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
 from . import reading, reading_locks
-from .calls import Calls, Opener
+from .admitting import admit_command
+from .calls import Calls
 from .clock import Clock
-from .commands.admission import AdmitInbound, Admitted
-from .commands.once import Once, command_id_bytes, fingerprint
 from .commands.opening import RecordAct
 from .commands.reconcile import ResendClaimed
 from .core import STORE_FAILS, Core, refusal_before_journal, store_failed
@@ -30,10 +29,11 @@ from .erasing import erase_command, erase_scope_command
 from .locks import Lock
 from .reading_locks import Holder, Waiter
 from .reconciling import reconcile_command
+from .transactions import Transactions
 from .verification import Progress, Verification, verify
 
 
-class Journal(Opener):
+class Journal(Transactions):
     """
     One opening of a journal.
 
@@ -76,12 +76,9 @@ class Journal(Opener):
         reason = refusal_before_journal(inbound, grant, core.limits, core.now())
         if reason is not None:
             return core.count_admission(refused(reason))
-        command = AdmitInbound(inbound, grant, grant.alias)
+        command = admit_command(inbound, grant, command_id)
         try:
-            if command_id is None:
-                admitted = self._submit(command)
-            else:
-                admitted = self._submit(admit_once(command, command_id_bytes(command_id)))
+            admitted = self._submit(command)
         except STORE_FAILS as error:
             return core.count_admission(store_failed(error))
         return core.count_admission(admitted.admission)
@@ -272,42 +269,6 @@ class Desk(Calls):
 
     def _record(self, action: str, operation_id: str | None = None) -> None:
         self._submit(RecordAct(action, self._reach.identity, operation_id))
-
-
-def admit_once(command: AdmitInbound, command_id: bytes) -> Once[Admitted]:
-    """Return an admission that takes effect once under its command id."""
-    inbound, grant = command.inbound, command.grant
-    received_at = None if inbound.received_at is None else instant_us(inbound.received_at)
-    mark = fingerprint(
-        "admit",
-        inbound.connection,
-        inbound.conversation,
-        inbound.thread,
-        inbound.actor,
-        inbound.event_id,
-        inbound.body,
-        received_at,
-        command.alias,
-        grant.revision,
-    )
-    return Once(command, grant.identity, command_id, mark, _dump_admitted, _load_admitted)
-
-
-def _dump_admitted(admitted: Admitted) -> dict[str, Any] | None:
-    answer = admitted.admission
-    if answer.status != "accepted":
-        return None
-    return {
-        "operation_id": answer.operation_id,
-        "duplicate": answer.duplicate,
-        "version": answer.version,
-        "position": answer.position,
-        "text_differs": answer.text_differs,
-    }
-
-
-def _load_admitted(values: dict[str, Any]) -> Admitted:
-    return Admitted(Admission("accepted", **values))
 
 
 def open(

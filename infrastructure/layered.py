@@ -65,9 +65,9 @@ class Layered(Generic[K, V]):
         self._committed.clear()
 
 
-def undo_all(undo: Undo) -> None:
-    """Undo what the running command changed, the newest first."""
-    while undo:
+def undo_all(undo: Undo, floor: int = 0) -> None:
+    """Undo what the running command changed, the newest first, down to the first `floor` changes."""
+    while len(undo) > floor:
         layer, key, before = undo.pop()
         if before is _UNCHANGED:
             del layer[key]

@@ -85,6 +85,13 @@ class States(Group):
             originator_id, version
         )
 
+    def grant_at(self, lease_id: str, position: int) -> tuple[int, int] | None:
+        """Return the opening that was given a lease at a position, and the version of the grant; None when none was."""
+        for row in self.changes.events:
+            if row[0] == position and row[2] == lease_id and row[4] == LockGranted.TYPE:
+                return row[6], row[3]
+        return self.store.grant_at(lease_id, position)
+
     def event_of(self, originator_id: str, version: int) -> Event | None:
         """Return an event by its place in its aggregate's stream, of the past or of this group."""
         for row in self.changes.events:

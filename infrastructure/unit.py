@@ -8,7 +8,8 @@ seen through the caches.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from counterfoil.domain.decision import Step, Steps
@@ -75,7 +76,6 @@ class Unit(States, Scopes):
         self._kept = (head, opening.started)
         self._marks = self.changes.marks()
         self._raise_epoch = raise_epoch
-        self._clock = clock
 
     @property
     def opening_started(self) -> bool:
@@ -192,10 +192,24 @@ class Unit(States, Scopes):
         self._kept = (self.head, self._opening.started)
 
     def drop(self) -> None:
-        """Undo what the command did."""
+        """Undo what the command did; inside `nested`, what the command in it did."""
         self.caches.drop()
         self.changes.cut(self._marks)
         self.head, self._opening.started = self._kept
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Run a command inside the running one; it may drop what it did, and what it raises undoes just that."""
+        outer, floor = (self._marks, self._kept), self.caches.nest()
+        self._marks, self._kept = self.changes.marks(), (self.head, self._opening.started)
+        try:
+            yield
+        except BaseException:
+            self.drop()
+            raise
+        finally:
+            self._marks, self._kept = outer
+            self.caches.unnest(floor)
 
     # The end of the group.
 

@@ -17,7 +17,7 @@ WORDS = {
     "AsyncJournal": "Journal",
     "AsyncDesk": "Desk",
     "AsyncCalls": "Calls",
-    "AsyncOpener": "Opener",
+    "AsyncTransactions": "Transactions",
     "AsyncLock": "Lock",
     "AsyncLease": "Lease",
     "AsyncHolding": "Holding",

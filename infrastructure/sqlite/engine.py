@@ -22,6 +22,7 @@ from counterfoil.domain.limits import Limits
 from ..caches import Caches
 from ..clock import Clock
 from ..committer import Request
+from ..inside import refuse_inside
 from ..rows import Head
 from ..unit import OpeningState, Unit
 from .catching_up import catch_up
@@ -34,6 +35,7 @@ from .opening import open_journal
 from .outside import Outside
 from .reader_pool import ReaderPool
 from .store import SQLiteStore
+from .taking import TransactionEnded, is_alone, parts, run_one
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class SQLiteEngine:
     @contextmanager
     def reading(self) -> Iterator[SQLiteStore]:
         """Lend a connection to read with, in one snapshot; the projections are at the head of it."""
+        refuse_inside()
         self.check_open()
         if self._readers is None:
             with self._guard, self._faults():
@@ -136,14 +139,22 @@ class SQLiteEngine:
     def _transaction(self, group: list[Request[Any]]) -> None:
         try:
             self._decide_and_commit(group)
+        except TransactionEnded as ended:
+            if len(group) == 1:
+                group[0].result, group[0].error = None, ended.error
+            else:
+                self._one_by_one(group)
         except sqlite3.IntegrityError as error:
             if len(group) == 1:
                 raise fault(error, self.name) from None
             log.error("a group of %d commands clashed and is taken one by one", len(group))
-            for request in group:
-                self._transaction_of([request])
+            self._one_by_one(group)
         except sqlite3.Error as error:
             raise fault(error, self.name) from None
+
+    def _one_by_one(self, group: list[Request[Any]]) -> None:
+        for request in group:
+            self._transaction_of([request])
 
     def _decide_and_commit(self, group: list[Request[Any]]) -> None:
         synced = not all(getattr(request.command, "UNSYNCED", False) for request in group)
@@ -175,7 +186,7 @@ class SQLiteEngine:
         if is_alone(group[0]):
             self._caches.forget()  # what it erased is no longer what the caches hold
             self._checkpoints.empty(self._writer)
-        self._checkpoints.count(max(1, len(unit.changes.events)))
+        self._checkpoints.count(max(1, len(unit.changes.events) + unit.changes.host_rows))
         if unit.changes.rings:
             self.on_rings(unit.changes.rings)
         if unit.changes.events:
@@ -289,26 +300,6 @@ class SQLiteEngine:
         self._beside.close()
 
 
-def is_alone(request: Request[Any]) -> bool:
-    """Tell whether a command has a transaction to itself: what it erases must not reach what comes after it."""
-    return bool(getattr(request.command, "ALONE", False))
-
-
-def parts(group: list[Request[Any]]) -> Iterator[list[Request[Any]]]:
-    """Yield the transactions that a group is taken in, in order; nearly always one."""
-    part: list[Request[Any]] = []
-    for request in group:
-        if not is_alone(request):
-            part.append(request)
-            continue
-        if part:
-            yield part
-        yield [request]
-        part = []
-    if part:
-        yield part
-
-
 def _inode(path: Path | None) -> int | None:
     """Return what tells the file at a path from another one; None when there is none."""
     if path is None:
@@ -317,16 +308,3 @@ def _inode(path: Path | None) -> int | None:
         return os.stat(path).st_ino
     except FileNotFoundError:
         return None
-
-
-def run_one(unit: Unit, request: Request[Any]) -> None:
-    """Run one command of a group; what it raises is its own."""
-    try:
-        request.result = request.command.run(unit)
-        request.error = None
-        unit.keep()
-    except sqlite3.Error:
-        raise
-    except BaseException as error:
-        unit.drop()
-        request.error = error

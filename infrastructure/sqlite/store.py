@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from ..caches import fold_operation
 from ..rows import EventRow, Head, Scoped
 from ..statements import statements
 from ..unit import Unit
+from .host_statements import HostStatements
 from .lines import SQLiteLines
 from .rows_of_projections import sql_of
 
@@ -67,6 +69,11 @@ class SQLiteStore:
         self.connection = connection
         self.lines = SQLiteLines(connection)
 
+    @cached_property
+    def host(self) -> HostStatements:
+        """What executes the host's statements on this connection."""
+        return HostStatements(self.connection)
+
     # What a unit reads.
 
     def _one(self, sql: str, *values: Any) -> Any:
@@ -96,6 +103,11 @@ class SQLiteStore:
         """Return the event of an aggregate with this version, decoded."""
         row = self._one(READ.event_of, originator_id, version)
         return None if row is None else REGISTRY.decode(*row)
+
+    def grant_at(self, lease_id: str, position: int) -> tuple[int, int] | None:
+        """Return the opening that was given a lease at a position, and the version of the grant; None when none was."""
+        row: tuple[int, int] | None = self._one(READ.grant_at, position, lease_id)
+        return row
 
     def unresolved_of_subject(self, pseudonym: bytes) -> list[str]:
         """Return the unresolved operations that a pseudonym belongs to, as actor, conversation or thread."""

@@ -27,6 +27,10 @@ SELECT max(originator_version) FROM cf_event WHERE originator_id = ?
 -- Whether an aggregate has an event of this version.
 SELECT 1 FROM cf_event WHERE originator_id = ? AND originator_version = ?
 
+-- name: grant_at
+-- Which opening was given a lease at a position, and the version of the grant in the key's stream.
+SELECT opening_id, originator_version FROM cf_event WHERE position = ? AND originator_id = ? AND type = 'lock.granted'
+
 -- name: originator_at
 -- The aggregate of the event at a position.
 SELECT originator_id FROM cf_event WHERE position = ?

@@ -1,0 +1,54 @@
+"""Admissions as commands: plain ones, and those that take effect once under a command id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from counterfoil.domain.admission import Admission
+from counterfoil.domain.identity import Grant, instant_us
+from counterfoil.domain.inbound import Inbound
+
+from .commands.admission import AdmitInbound, Admitted
+from .commands.once import Once, command_id_bytes, fingerprint
+from .committer import Command
+
+
+def admit_command(inbound: Inbound, grant: Grant, command_id: str | bytes | None) -> Command[Admitted]:
+    """Return the command that admits an event; raises `InvalidValue` for a command id that can be none."""
+    command = AdmitInbound(inbound, grant, grant.alias)
+    return command if command_id is None else _once(command, command_id_bytes(command_id))
+
+
+def _once(command: AdmitInbound, command_id: bytes) -> Once[Admitted]:
+    inbound, grant = command.inbound, command.grant
+    received_at = None if inbound.received_at is None else instant_us(inbound.received_at)
+    mark = fingerprint(
+        "admit",
+        inbound.connection,
+        inbound.conversation,
+        inbound.thread,
+        inbound.actor,
+        inbound.event_id,
+        inbound.body,
+        received_at,
+        command.alias,
+        grant.revision,
+    )
+    return Once(command, grant.identity, command_id, mark, _dump, _load)
+
+
+def _dump(admitted: Admitted) -> dict[str, Any] | None:
+    answer = admitted.admission
+    if answer.status != "accepted":
+        return None
+    return {
+        "operation_id": answer.operation_id,
+        "duplicate": answer.duplicate,
+        "version": answer.version,
+        "position": answer.position,
+        "text_differs": answer.text_differs,
+    }
+
+
+def _load(values: dict[str, Any]) -> Admitted:
+    return Admitted(Admission("accepted", **values))

@@ -1,0 +1,152 @@
+"""
+The host's own SQL on the writer's connection, inside the transaction of a group.
+
+What a group appends is decided first and written at its end, so a host's statement never stands beside rows of ours that are
+half written, and it sees the host's tables alone. SQLite's authorizer holds it to them. It is installed once, because
+installing it makes SQLite compile every statement anew, and looks only while a statement of the host's runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import Final
+
+from counterfoil.domain.errors import InvalidValue
+
+from ..tx import Parameters, Result
+
+_SAVEPOINT: Final = "counterfoil_transact"
+
+OURS: Final = (
+    "names that begin with cf_ are the journal's; keep your tables under other names, and ask the journal through its own calls"
+)
+TRANSACTIONS: Final = "a transaction is not begun, ended or marked inside transact; return to commit all of it, raise to undo it"
+SETTINGS: Final = "PRAGMA, ATTACH and DETACH change the connection, which is the journal's; use a connection of your own for them"
+SEQUENCES: Final = "sqlite_sequence and sqlite_dbpage hold what is the journal's too; leave them to SQLite"
+
+_IN_TABLES: Final = {sqlite3.SQLITE_READ, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_DELETE}
+_UNNAMED: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_RULES: Final = {
+    sqlite3.SQLITE_TRANSACTION: TRANSACTIONS,
+    sqlite3.SQLITE_SAVEPOINT: TRANSACTIONS,
+    sqlite3.SQLITE_ATTACH: SETTINGS,
+    sqlite3.SQLITE_DETACH: SETTINGS,
+}
+_DEFINES: Final = {
+    sqlite3.SQLITE_CREATE_VIEW,
+    sqlite3.SQLITE_CREATE_TEMP_VIEW,
+    sqlite3.SQLITE_CREATE_TRIGGER,
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+    sqlite3.SQLITE_ALTER_TABLE,
+}
+"""What the authorizer is not told all of: what a view or trigger will touch, and what a table is renamed to."""
+_OUR_NAME: Final = re.compile(r"(?<![\w$])cf(_|(?![\w$]))", re.IGNORECASE)
+"""A name of ours in the text of a statement, or `cf`: a full-text table of that name has parts whose names are ours."""
+_MOVES: Final = {sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_DROP_TABLE}
+_OWN_QUESTIONS: Final = {"data_version", "page_size", "quick_check"}
+"""Pragmas that SQLite asks of itself: a full-text table, an r-tree, and ALTER TABLE when it adds a CHECK."""
+
+
+class Authorizer:
+    """Tell SQLite what a statement may do while it compiles it: everything, unless it is the host's."""
+
+    def __init__(self) -> None:
+        self._active = False
+        self._moves = False
+        self._mentions = False
+        self.broken: str | None = None
+        """The rule that the running statement broke."""
+
+    def begin(self, sql: str) -> None:
+        """A statement of the host's begins."""
+        self._active, self._moves, self.broken = True, False, None
+        self._mentions = _OUR_NAME.search(sql) is not None
+
+    def end(self) -> None:
+        self._active = False
+
+    def __call__(self, action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
+        if not self._active:
+            return sqlite3.SQLITE_OK
+        self._moves = self._moves or action in _MOVES
+        broken = self._rule(action, first, second)
+        if broken is None:
+            return sqlite3.SQLITE_OK
+        self.broken = broken
+        return sqlite3.SQLITE_DENY
+
+    def _rule(self, action: int, first: str | None, second: str | None) -> str | None:
+        """Return the rule that is broken; names come in any case, and SQLite does not tell cases apart."""
+        if action in _UNNAMED:
+            return None
+        if action == sqlite3.SQLITE_PRAGMA:
+            asks = first in _OWN_QUESTIONS and (second is None or first == "quick_check")
+            return None if asks else SETTINGS
+        if action in _RULES:
+            return _RULES[action]
+        names = (first,) if action in _IN_TABLES else (first, second)
+        if any(name is not None and name.lower().startswith("cf_") for name in names) or (action in _DEFINES and self._mentions):
+            return OURS
+        if first == "sqlite_dbpage" or (
+            first == "sqlite_sequence" and action in _IN_TABLES - {sqlite3.SQLITE_READ} and not self._moves
+        ):
+            return SEQUENCES
+        return None
+
+
+class HostStatements:
+    """Execute a host's statements under a savepoint, which is released or rolled back as a whole."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._authorizer = Authorizer()
+        connection.set_authorizer(self._authorizer)
+
+    def execute(self, sql: str, parameters: Parameters) -> Result:
+        """
+        Execute one statement; what SQLite has against it is raised as it is.
+
+        Raises `InvalidValue` for what the host may not do; nothing of the statement is done then.
+        """
+        if not isinstance(sql, str):
+            raise InvalidValue(f"sql must be text, not {type(sql).__name__}")
+        if sql.lstrip("; \t\r\n").upper().startswith("PRAGMA"):
+            raise InvalidValue(SETTINGS)
+        authorizer = self._authorizer
+        authorizer.begin(sql)
+        try:
+            # Python keeps compiled statements by their text. No statement of ours ends in a space, so what was compiled for us,
+            # when everything was allowed, is never found under a text of the host's.
+            cursor = self._connection.execute(sql + " ", parameters)
+            return Result(cursor.fetchall(), cursor.rowcount, cursor.lastrowid)
+        except sqlite3.Error:
+            if authorizer.broken is None:
+                raise
+        finally:
+            authorizer.end()
+        raise InvalidValue(authorizer.broken)
+
+    # The savepoint.
+
+    def begin(self) -> None:
+        self._connection.execute(f"SAVEPOINT {_SAVEPOINT}")
+
+    def release(self) -> None:
+        """Keep what was done since `begin`."""
+        self._connection.execute(f"RELEASE {_SAVEPOINT}")
+
+    def rollback(self) -> None:
+        """Undo what was done since `begin`."""
+        self._connection.execute(f"ROLLBACK TO {_SAVEPOINT}")
+        self.release()
+
+    @property
+    def ended(self) -> bool:
+        """Whether a statement has made SQLite roll back the whole transaction, as `INSERT OR ROLLBACK` does."""
+        return not self._connection.in_transaction
+
+    @property
+    def changes(self) -> int:
+        """How many rows the connection has changed so far."""
+        return self._connection.total_changes

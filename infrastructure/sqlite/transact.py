@@ -1,0 +1,213 @@
+"""
+A host's transaction as one command of a group: its body runs on the writer's thread, under a savepoint, and shares the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, TypeVar
+
+from counterfoil.domain.admission import Admission, refused
+from counterfoil.domain.errors import Closed, InsideTransaction, InvalidValue, JournalUnavailable, LeaseLost
+
+from ..admitting import admit_command
+from ..callbacks import is_async
+from ..commands.guarding import check_lease
+from ..core import refusal_before_journal
+from ..inside import inside
+from ..tx import Admit, AsyncTx, Fenced, Parameters, Result, Tx
+from ..unit import Unit
+from .host_statements import HostStatements
+from .store import SQLiteStore
+from .taking import BodyRaised, TransactionEnded
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ONLY_TX: Final = (
+    "inside a transaction only tx is awaited, because the journal's writer waits meanwhile; do the rest before or after"
+)
+
+
+class Transaction:
+    """What stands behind the `tx` of one run of a body."""
+
+    def __init__(self, unit: Unit, host: HostStatements, leases: tuple[Fenced, ...]) -> None:
+        self._unit = unit
+        self._host = host
+        self._thread = threading.get_ident()
+        self._leases = list(leases)
+        self.over = False
+        """The body has ended."""
+        self.admissions: list[Admission] = []
+        self.refused: InsideTransaction | None = None
+        """What makes it be rolled back, whatever the body makes of it."""
+        self.failed: sqlite3.Error | None = None
+        """What the store failed with in a call of ours: the matter of the whole group."""
+        self.ended_by: sqlite3.Error | None = None
+        """The error of the host's statement with which SQLite ended the transaction of the whole group."""
+
+    def refuse(self, error: InsideTransaction) -> None:
+        """Take note that a call of a journal was refused inside."""
+        self.refused = error
+
+    def execute(self, sql: str, parameters: Parameters) -> Result:
+        self._check_usable()
+        try:
+            return self._host.execute(sql, parameters)
+        except sqlite3.Error as error:
+            if self._host.ended:
+                self.ended_by = error
+            raise
+
+    def guard(self, lease: Fenced) -> None:
+        self._check_usable()
+        checked_lease(lease)
+        try:
+            check_lease(self._unit, lease)
+        except sqlite3.Error as error:
+            raise self._store_failed(error) from None
+        self._leases.append(lease)
+
+    def append(self, command: Admit) -> Admission:
+        self._check_usable()
+        if not isinstance(command, Admit):
+            raise InvalidValue(f"tx.append takes a counterfoil.Admit, not {type(command).__name__}")
+        unit = self._unit
+        unit.look_at_clocks()
+        reason = refusal_before_journal(command.inbound, command.grant, unit.limits, unit.wall)
+        admission = refused(reason) if reason is not None else self._admit(command)
+        self.admissions.append(admission)
+        return admission
+
+    def _admit(self, command: Admit) -> Admission:
+        try:
+            with self._unit.nested():
+                return admit_command(command.inbound, command.grant, command.command_id).run(self._unit).admission
+        except sqlite3.Error as error:
+            raise self._store_failed(error) from None
+
+    def check_leases(self) -> None:
+        """Check every guard: before the body, and once more when it has taken its time."""
+        for lease in self._leases:
+            check_lease(self._unit, lease)
+
+    def _store_failed(self, error: sqlite3.Error) -> JournalUnavailable:
+        self.failed = error
+        return JournalUnavailable("the store failed inside a transaction, all of which is rolled back; try again")
+
+    def _check_usable(self) -> None:
+        if self.over or threading.get_ident() != self._thread:
+            raise Closed("a tx is good inside its body alone, in the thread that runs it; call transact again")
+        if self.ended_by is not None or self.failed is not None:
+            raise Closed("the transaction has ended with the error before, and all of it is rolled back; call transact again")
+
+
+class Transact(Generic[T]):
+    """
+    Run a body, and commit what it did with the rest of the group; what it raises undoes what it did, and nothing else.
+
+    When a group is taken again, one by one, the body is called again.
+    """
+
+    def __init__(self, body: Callable[[Any], Any], leases: tuple[Fenced, ...]) -> None:
+        self._body = body
+        self._leases = leases
+        self._context = contextvars.copy_context()
+        self.admissions: list[Admission] = []
+        """The answers to what was appended, once all of it is part of the group."""
+
+    def run(self, unit: Unit) -> T:
+        assert isinstance(unit.store, SQLiteStore)
+        host = unit.store.host
+        transaction = Transaction(unit, host, self._leases)
+        transaction.check_leases()
+        host.begin()
+        changes = host.changes
+        result, raised = self._call(transaction)
+        unit.look_at_clocks()  # the commands after this one are decided at their time, not at that of the group's beginning
+        if transaction.failed is not None:
+            raise transaction.failed
+        if transaction.ended_by is not None:
+            raise TransactionEnded(raised or transaction.ended_by)
+        raised = raised or transaction.refused or _lost(transaction)
+        if raised is not None:
+            host.rollback()
+            raise BodyRaised(raised)
+        host.release()
+        unit.changes.host_rows += host.changes - changes
+        self.admissions = transaction.admissions
+        return result  # type: ignore[no-any-return]
+
+    def _call(self, transaction: Transaction) -> tuple[Any, BaseException | None]:
+        """Call the body, and return what it returned or what it raised."""
+        try:
+            with inside(transaction):
+                return self._context.run(self._step, transaction), None
+        except BaseException as error:
+            return None, error
+        finally:
+            transaction.over = True
+
+    def _step(self, transaction: Transaction) -> Any:
+        tx = Tx(transaction)
+        if is_async(self._body):
+            return _finish(self._body(AsyncTx(tx)))
+        result = self._body(tx)
+        if inspect.iscoroutine(result):
+            result.close()
+        if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise InvalidValue(
+                f"the body returned a {type(result).__name__}, of which nothing has run; pass a function that returns when it "
+                "has done its work, or to an AsyncJournal a coroutine function"
+            )
+        return result
+
+
+def _lost(transaction: Transaction) -> LeaseLost | InvalidValue | None:
+    try:
+        transaction.check_leases()
+    except (LeaseLost, InvalidValue) as error:
+        return error
+    return None
+
+
+def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end in one step: awaiting `tx` does not make it yield, and nothing else may be awaited."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    except RuntimeError as error:
+        if str(error) == _no_loop():
+            raise InsideTransaction(ONLY_TX) from None
+        raise
+    try:
+        coroutine.close()
+    except BaseException as error:
+        log.error("the body of a transaction, closed where it awaited something else than tx, raised %s", type(error).__name__)
+    raise InsideTransaction(ONLY_TX)
+
+
+def _no_loop() -> str:
+    """Return what asyncio says where no event loop runs: most of its functions complain before they yield."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("no event loop runs on the writer's thread")
+
+
+def checked_lease(lease: Fenced) -> Fenced:
+    """Return what is a lease; raises `InvalidValue` for anything else."""
+    lease_id, fence = getattr(lease, "lease_id", None), getattr(lease, "fence", None)
+    if not isinstance(lease_id, str) or not isinstance(fence, int) or isinstance(fence, bool):
+        raise InvalidValue(f"a guard must be a lease of this journal, not {type(lease).__name__}")
+    return lease
