@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 import counterfoil
+from counterfoil.domain.decision import Step
+from counterfoil.domain.event import Event, Header
+from counterfoil.domain.ids import lock_id
+from counterfoil.domain.lock import LockGranted
+from counterfoil.infrastructure.unit import Unit
+from counterfoil.testing import MovableClock
 
 OpenJournal = Callable[..., counterfoil.Journal]
+OneGroup = Callable[[counterfoil.Journal | counterfoil.AsyncJournal], AbstractContextManager[None]]
+ROOT = Path(counterfoil.__file__).parents[1]
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -21,3 +36,131 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[counterf
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    """Where a journal is, on each kind of store."""
+    return str(path) if request.param == "file" else ":memory:"
+
+
+class Pause:
+    """A command that holds the writer until it is let go, so that what is queued meanwhile becomes one group."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def run(self, unit: Unit) -> None:
+        self.begun.set()
+        assert self.go.wait(30)
+
+
+@pytest.fixture
+def one_group() -> OneGroup:
+    """What is submitted inside is taken in one group, when it ends."""
+
+    @contextmanager
+    def held(journal: counterfoil.Journal | counterfoil.AsyncJournal) -> Iterator[None]:
+        pause = Pause()
+        done = journal.core.committer.submit(pause)
+        assert pause.begun.wait(30)
+        try:
+            yield
+        finally:
+            pause.go.set()
+        done.result(30)
+
+    return held
+
+
+class Lease:
+    """What the handle of a lock shows of a lease."""
+
+    def __init__(self, lease_id: str, fence: int, command: Hold) -> None:
+        self.lease_id = lease_id
+        self.fence = fence
+        self.command = command
+        """What gives the key anew."""
+
+    def ending(self, event: Event) -> End:
+        """Return a command that ends it with this event."""
+        return End(self.lease_id, event)
+
+
+class Hold:
+    """Give a key of a lock to this opening."""
+
+    def __init__(self, key: str, ttl_s: int) -> None:
+        self.key = key
+        self.ttl = ttl_s * 1_000_000
+
+    def run(self, unit: Unit) -> Lease:
+        lease_id = lock_id(unit.head.journal_key, "orders", self.key)
+        unit.append((Step(lease_id, LockGranted(lock="orders", ttl=self.ttl)),), Header())
+        lease = unit.lease(lease_id)
+        assert lease is not None
+        return Lease(lease_id, lease.fence, self)
+
+
+class End:
+    """Append an event to a key of a lock."""
+
+    def __init__(self, lease_id: str, event: Event) -> None:
+        self.step = Step(lease_id, event)
+
+    def run(self, unit: Unit) -> None:
+        unit.append((self.step,), Header())
+
+
+class HoldKey(Protocol):
+    def __call__(self, journal: counterfoil.Journal | counterfoil.AsyncJournal, key: str = "k", *, ttl_s: int = 30) -> Lease: ...
+
+
+@pytest.fixture
+def hold() -> HoldKey:
+    """Take a lease of a key of the lock `orders`."""
+
+    def held(journal: counterfoil.Journal | counterfoil.AsyncJournal, key: str = "k", *, ttl_s: int = 30) -> Lease:
+        return journal.core.committer.submit(Hold(key, ttl_s)).result(30)
+
+    return held
+
+
+class Processes:
+    """Run scripts of Python beside the test; what still runs in the end is killed."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self._environment = {**os.environ, "PYTHONPATH": path}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, script: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=self._environment)
+        self._started.append(process)
+        return process
+
+    def finish(self, process: subprocess.Popen[str], *, status: int = 0) -> str:
+        """Let a process go on to its end, and return what it printed."""
+        out, err = process.communicate(timeout=240)
+        assert status == process.returncode, err
+        return out
+
+    def end(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    processes = Processes()
+    yield processes
+    processes.end()

@@ -1,0 +1,223 @@
+"""A guard: a transaction commits only while its leases are the current ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import counterfoil
+from counterfoil.domain.event import Event
+from counterfoil.domain.lock import LockExpired, LockReleased, LockRevoked
+from counterfoil.infrastructure.commands.leases import Renew
+from counterfoil.infrastructure.sqlite.transact import Transact
+from counterfoil.testing import MovableClock
+
+if TYPE_CHECKING:
+    from tests.front.conftest import HoldKey, Lease, OneGroup
+
+Body = Callable[[counterfoil.Tx], Any]
+
+
+@pytest.fixture
+def shop(url: str, clock: MovableClock) -> Iterator[counterfoil.Journal]:
+    """A journal on a clock that is moved, with a table of the host's."""
+    with counterfoil.open(url, clock=clock) as journal:
+        journal.transact(lambda tx: tx.execute("CREATE TABLE orders (item TEXT)"))
+        yield journal
+        assert journal.verify().agrees
+
+
+def order(tx: counterfoil.Tx) -> None:
+    tx.execute("INSERT INTO orders VALUES ('tea')")
+
+
+def count(journal: counterfoil.Journal) -> int:
+    number: int = journal.transact(lambda tx: tx.execute("SELECT count(*) FROM orders")).rows[0][0]
+    return number
+
+
+def end(journal: counterfoil.Journal, lease: Lease, event: Event) -> None:
+    journal.core.committer.submit(lease.ending(event)).result(30)
+
+
+def given(lease: Lease) -> tuple[Body, Lease]:
+    return order, lease
+
+
+def guarded_inside(lease: Lease) -> tuple[Body, None]:
+    def body(tx: counterfoil.Tx) -> None:
+        order(tx)
+        tx.guard(lease)
+
+    return body, None
+
+
+@pytest.mark.parametrize("way", [given, guarded_inside])
+def test_it_commits_while_the_lease_is_the_current_one(shop: counterfoil.Journal, hold: HoldKey, way: Any) -> None:
+    body, guard = way(hold(shop))
+
+    shop.transact(body, guard=guard)
+
+    assert 1 == count(shop)
+
+
+@pytest.mark.parametrize("way", [given, guarded_inside])
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (LockReleased(), "released"),
+        (LockRevoked(reason="operator"), "revoked"),
+        (LockExpired(cause="max_hold"), "max_hold"),
+        (LockExpired(cause="opening_ended"), "opening_ended"),
+        (LockExpired(cause="ttl"), "ttl"),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True], ids=["free", "held by the next"])
+def test_a_lease_that_has_ended_guards_nothing(
+    shop: counterfoil.Journal, hold: HoldKey, way: Any, event: Event, reason: str, again: bool
+) -> None:
+    lease = hold(shop)
+    end(shop, lease, event)
+    if again:
+        hold(shop)
+    body, guard = way(lease)
+
+    with pytest.raises(counterfoil.LeaseLost) as lost:
+        shop.transact(body, guard=guard)
+
+    assert (reason, "orders", None) == (lost.value.reason, lost.value.lock, lost.value.key)
+    assert f"the lease is no longer the current one: {reason}" == str(lost.value)
+    assert 0 == count(shop)
+
+
+def test_a_lease_that_ended_in_the_same_group_guards_nothing(
+    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup
+) -> None:
+    lease = hold(shop)
+    with one_group(shop):
+        shop.core.committer.submit(lease.ending(LockRevoked(reason="operator")))
+        failing = shop.core.committer.submit(Transact[Any](order, (lease,)))
+        hold_again = shop.core.committer.submit(lease.command)
+        still = shop.core.committer.submit(Transact[Any](order, (lease,)))
+    for future in (failing, still):
+        with pytest.raises(counterfoil.LeaseLost) as lost:
+            future.result(30)
+        assert "revoked" == lost.value.reason
+    shop.transact(order, guard=hold_again.result(30))
+    assert 1 == count(shop)
+
+
+def test_a_lease_that_ran_out_before_the_body_never_runs_it(
+    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock
+) -> None:
+    lease = hold(shop, ttl_s=30)
+    clock.advance("30s")
+    calls: list[object] = []
+
+    with pytest.raises(counterfoil.LeaseLost) as lost:
+        shop.transact(calls.append, guard=lease)
+
+    assert ("ttl", []) == (lost.value.reason, calls)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_lease_that_runs_out_during_the_body_rolls_it_back(
+    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, inside: bool
+) -> None:
+    lease = hold(shop, ttl_s=30)
+
+    def body(tx: counterfoil.Tx) -> None:
+        if inside:
+            tx.guard(lease)
+        order(tx)
+        clock.advance("30s")
+
+    with pytest.raises(counterfoil.LeaseLost) as lost:
+        shop.transact(body, guard=None if inside else lease)
+
+    assert "ttl" == lost.value.reason
+    assert 0 == count(shop)
+
+
+def test_what_the_body_raises_goes_before_a_lost_lease(shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock) -> None:
+    lease = hold(shop, ttl_s=30)
+
+    def body(tx: counterfoil.Tx) -> None:
+        clock.advance("30s")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        shop.transact(body, guard=lease)
+
+
+def test_every_one_of_several_leases_has_to_stand(shop: counterfoil.Journal, hold: HoldKey) -> None:
+    first, second = hold(shop, "a"), hold(shop, "b")
+    shop.transact(order, guard=[first, second])
+    end(shop, second, LockReleased())
+
+    with pytest.raises(counterfoil.LeaseLost):
+        shop.transact(order, guard=(first, second))
+    assert 1 == count(shop)
+
+
+def test_a_body_that_takes_long_revives_no_lease_of_its_neighbours(
+    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, one_group: OneGroup
+) -> None:
+    """What comes after it in the group is decided at its own time."""
+    lease = hold(shop, ttl_s=30)
+    with one_group(shop):
+        shop.core.committer.submit(Transact[Any](lambda tx: clock.advance("30s"), ()))
+        renewed = shop.core.committer.submit(Renew())
+    assert lease.lease_id not in renewed.result(30)
+
+
+@pytest.mark.parametrize("way", [given, guarded_inside])
+def test_a_lease_of_another_journal_is_no_guard(shop: counterfoil.Journal, hold: HoldKey, way: Any) -> None:
+    hold(shop)
+    with counterfoil.open(":memory:") as other:
+        lease = hold(other)
+    body, guard = way(lease)
+
+    with pytest.raises(counterfoil.InvalidValue, match="lease of another journal"):
+        shop.transact(body, guard=guard)
+    assert 0 == count(shop)
+
+
+@pytest.mark.parametrize("fence", [0, -1, 1, 2**63, 2**64 + 1, 2**200])
+def test_a_number_that_is_no_fence_is_no_guard(shop: counterfoil.Journal, hold: HoldKey, fence: int) -> None:
+    lease = hold(shop)
+    lease.fence = fence
+
+    with pytest.raises(counterfoil.InvalidValue, match="lease of another journal"):
+        shop.transact(order, guard=lease)
+
+
+def test_a_fence_of_another_epoch_is_no_guard(shop: counterfoil.Journal, hold: HoldKey) -> None:
+    lease = hold(shop)
+    lease.fence += 1 << 64
+
+    with pytest.raises(counterfoil.InvalidValue, match="lease of another journal"):
+        shop.transact(order, guard=lease)
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_lease_of_another_opening_is_no_guard(path: Any, hold: HoldKey, released: bool) -> None:
+    with counterfoil.open(path) as shop, counterfoil.open(path) as other:
+        shop.transact(lambda tx: tx.execute("CREATE TABLE orders (item TEXT)"))
+        lease = hold(other)
+        if released:
+            end(other, lease, LockReleased())
+
+        with pytest.raises(counterfoil.InvalidValue, match="lease of another opening"):
+            shop.transact(order, guard=lease)
+        assert 0 == count(shop)
+
+
+@pytest.mark.parametrize("guard", [7, "lease", [None], object()])
+def test_what_is_no_lease_is_refused_by_name(shop: counterfoil.Journal, guard: Any) -> None:
+    with pytest.raises(counterfoil.InvalidValue, match="a guard must be a lease of this journal, not"):
+        shop.transact(order, guard=guard)
+    with pytest.raises(counterfoil.InvalidValue, match="a guard must be a lease of this journal, not"):
+        shop.transact(lambda tx: tx.guard(guard))
