@@ -52,22 +52,23 @@ class Authorizer:
     """Tell SQLite what a statement may do while it compiles it: everything, unless it is the host's."""
 
     def __init__(self) -> None:
-        self._active = False
+        self._running = 0
         self._moves = False
         self._mentions = False
         self.broken: str | None = None
         """The rule that the running statement broke."""
 
     def begin(self, sql: str) -> None:
-        """A statement of the host's begins."""
-        self._active, self._moves, self.broken = True, False, None
+        """A statement of the host's begins; another may begin in it, where a parameter is an object of the host's."""
+        self._running += 1
+        self._moves, self.broken = False, None
         self._mentions = _OUR_NAME.search(sql) is not None
 
     def end(self) -> None:
-        self._active = False
+        self._running -= 1
 
     def __call__(self, action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
-        if not self._active:
+        if not self._running:
             return sqlite3.SQLITE_OK
         self._moves = self._moves or action in _MOVES
         broken = self._rule(action, first, second)

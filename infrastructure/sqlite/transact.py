@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar
 
 from counterfoil.domain.admission import Admission, refused
-from counterfoil.domain.errors import Closed, InsideTransaction, InvalidValue, JournalUnavailable, LeaseLost
+from counterfoil.domain.errors import Closed, InsideTransaction, InvalidValue, JournalUnavailable
 
 from ..admitting import admit_command
 from ..callbacks import is_async
@@ -131,16 +131,22 @@ class Transact(Generic[T]):
         transaction.check_leases()
         host.begin()
         changes = host.changes
-        result, raised = self._call(transaction)
-        unit.look_at_clocks()  # the commands after this one are decided at their time, not at that of the group's beginning
-        if transaction.failed is not None:
-            raise transaction.failed
-        if transaction.ended_by is not None:
-            raise TransactionEnded(raised or transaction.ended_by)
-        raised = raised or transaction.refused or _lost(transaction)
-        if raised is not None:
+        try:
+            result, raised = self._call(transaction)
+            unit.look_at_clocks()  # the commands after this one are decided at their time, not at that of the group's beginning
+            if transaction.failed is not None:
+                raise transaction.failed
+            if transaction.ended_by is not None:
+                raise TransactionEnded(raised or transaction.ended_by)
+            raised = raised or transaction.refused
+            if raised is not None:
+                raise BodyRaised(raised)
+            transaction.check_leases()
+        except (sqlite3.Error, TransactionEnded):
+            raise  # with these all of the group is rolled back
+        except BaseException:
             host.rollback()
-            raise BodyRaised(raised)
+            raise
         host.release()
         unit.changes.host_rows += host.changes - changes
         self.admissions = transaction.admissions
@@ -169,14 +175,6 @@ class Transact(Generic[T]):
                 "has done its work, or to an AsyncJournal a coroutine function"
             )
         return result
-
-
-def _lost(transaction: Transaction) -> LeaseLost | InvalidValue | None:
-    try:
-        transaction.check_leases()
-    except (LeaseLost, InvalidValue) as error:
-        return error
-    return None
 
 
 def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -152,6 +152,30 @@ def test_what_the_body_raises_goes_before_a_lost_lease(shop: counterfoil.Journal
         shop.transact(body, guard=lease)
 
 
+def test_a_clock_that_fails_after_the_body_rolls_it_back(
+    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup, clock: MovableClock
+) -> None:
+    """Whatever fails in the command after the body, the commit of its neighbours does not carry its rows."""
+
+    lease = hold(shop, "other")
+
+    def fails() -> int:
+        raise ArithmeticError
+
+    def body(tx: counterfoil.Tx) -> None:
+        order(tx)
+        clock.boot = fails  # type: ignore[method-assign]
+
+    with one_group(shop):
+        failing = shop.core.committer.submit(Transact[Any](body, ()))
+        neighbour = shop.core.committer.submit(lease.command)
+    with pytest.raises(ArithmeticError):
+        failing.result(30)
+    neighbour.result(30)
+    del clock.boot
+    assert 0 == count(shop)
+
+
 def test_every_one_of_several_leases_has_to_stand(shop: counterfoil.Journal, hold: HoldKey) -> None:
     first, second = hold(shop, "a"), hold(shop, "b")
     shop.transact(order, guard=[first, second])
