@@ -64,7 +64,7 @@ class ReadOnly(CounterfoilError):
 
 
 class Closed(CounterfoilError):
-    """The journal was closed; open it again."""
+    """The journal was closed; open it again. Also raised by a `tx` whose transaction is over."""
 
 
 class ForkedError(Closed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextvars
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import counterfoil
 from counterfoil.infrastructure.admitting import admit_command
 from counterfoil.infrastructure.commands.admission import Admitted
 from counterfoil.infrastructure.committer import Command
+from counterfoil.infrastructure.sqlite.checkpoints import Checkpoints
 from counterfoil.infrastructure.sqlite.transact import Transact
 
 if TYPE_CHECKING:
@@ -99,6 +101,22 @@ def test_a_body_sees_the_context_of_its_caller(shop: counterfoil.Journal) -> Non
     variable.set("the caller's")
 
     assert "the caller's" == shop.transact(lambda tx: variable.get())
+
+
+def test_rows_of_the_host_count_for_when_the_log_is_written_back(path: Path) -> None:
+    """The log does not grow until events have gathered, of which there may be none."""
+    with counterfoil.open(path) as journal:
+        journal.transact(make_orders)
+        journal.core.engine._checkpoints = Checkpoints(50)
+
+        def body(tx: counterfoil.Tx) -> None:
+            for _ in range(100):
+                order(tx, secrets.token_hex(2_000))
+
+        for _ in range(10):
+            journal.transact(body)
+
+        assert Path(f"{path}-wal").stat().st_size < 2_000_000, "one transaction is 0.4 MB and more"
 
 
 # What a body raises.
