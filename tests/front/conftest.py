@@ -82,9 +82,10 @@ def one_group() -> OneGroup:
 class Lease:
     """What the handle of a lock shows of a lease."""
 
-    def __init__(self, lease_id: str, fence: int, command: Hold) -> None:
+    def __init__(self, lease_id: str, fence: int, token: bytes, command: Hold) -> None:
         self.lease_id = lease_id
         self.fence = fence
+        self.token = token
         self.command = command
         """What gives the key anew."""
 
@@ -103,9 +104,10 @@ class Hold:
     def run(self, unit: Unit) -> Lease:
         lease_id = lock_id(unit.head.journal_key, "orders", self.key)
         unit.append((Step(lease_id, LockGranted(lock="orders", ttl=self.ttl)),), Header())
-        lease = unit.lease(lease_id)
+        lease, deadline = unit.lease(lease_id), unit.deadline(lease_id)
         assert lease is not None
-        return Lease(lease_id, lease.fence, self)
+        assert deadline is not None
+        return Lease(lease_id, lease.fence, deadline.token, self)
 
 
 class End:

@@ -88,7 +88,7 @@ def test_a_lease_that_has_ended_guards_nothing(
         shop.transact(body, guard=guard)
 
     assert (reason, "orders", None) == (lost.value.reason, lost.value.lock, lost.value.key)
-    assert f"the lease is no longer the current one: {reason}" == str(lost.value)
+    assert f"lock orders, key #{lease.lease_id[3:11]}: the lease is lost ({reason}); take the key again" == str(lost.value)
     assert 0 == count(shop)
 
 
@@ -193,8 +193,8 @@ def test_a_body_that_takes_long_revives_no_lease_of_its_neighbours(
     lease = hold(shop, ttl_s=30)
     with one_group(shop):
         shop.core.committer.submit(Transact[Any](lambda tx: clock.advance("30s"), ()))
-        renewed = shop.core.committer.submit(Renew())
-    assert lease.lease_id not in renewed.result(30)
+        renewed = shop.core.committer.submit(Renew([(lease.lease_id, lease.token)]))
+    assert {lease.token: "ttl"} == renewed.result(30).lost
 
 
 @pytest.mark.parametrize("way", [given, guarded_inside])
@@ -245,3 +245,56 @@ def test_what_is_no_lease_is_refused_by_name(shop: counterfoil.Journal, guard: A
         shop.transact(order, guard=guard)
     with pytest.raises(counterfoil.InvalidValue, match="a guard must be a lease of this journal, not"):
         shop.transact(lambda tx: tx.guard(guard))
+
+
+# The locks of hosts.
+
+
+def test_a_lease_of_a_lock_guards_while_it_is_held(shop: counterfoil.Journal) -> None:
+    lock = shop.lock("orders")
+    with lock.hold("k") as lease:
+        shop.transact(order, guard=lease)
+    assert 1 == count(shop)
+
+    with pytest.raises(counterfoil.LeaseLost) as lost:
+        shop.transact(order, guard=lease)
+
+    assert ("released", "orders", "k") == (lost.value.reason, lost.value.lock, lost.value.key)
+    assert 1 == count(shop)
+
+
+@pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
+def test_a_key_is_not_asked_for_inside_a_transaction(shop: counterfoil.Journal, swallow: bool) -> None:
+    lock = shop.lock("orders")
+
+    def body(tx: counterfoil.Tx) -> None:
+        order(tx)
+        for holding in (lock.hold("k"), lock.try_hold("k")):
+            try:
+                with holding:
+                    pass
+            except counterfoil.InsideTransaction:
+                if not swallow:
+                    raise
+
+    with pytest.raises(counterfoil.InsideTransaction):
+        shop.transact(body)
+
+    assert 0 == count(shop)
+    assert [] == shop.waiters()
+    with lock.hold("k", wait="1s") as lease:
+        assert lease.fence
+
+
+async def test_a_key_is_not_asked_for_inside_a_coroutine_either(url: str) -> None:
+    async with counterfoil.open_async(url) as journal:
+        lock = journal.lock("orders")
+
+        async def body(tx: counterfoil.AsyncTx) -> None:
+            async with lock.hold("k"):
+                pass
+
+        with pytest.raises(counterfoil.InsideTransaction):
+            await journal.transact(body)
+        async with lock.hold("k") as lease:
+            await journal.transact(lambda tx: tx.guard(lease), guard=lease)
