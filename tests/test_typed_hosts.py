@@ -31,7 +31,7 @@ def test_hosts_and_the_readme_type_check_without_the_plugin(tmp_path: Path) -> N
         capture_output=True,
     )
 
-    assert (0, len(EXAMPLES) + 3) == (done.returncode, len(programs)), done.stdout + done.stderr
+    assert (0, len(EXAMPLES) + 4) == (done.returncode, len(programs)), done.stdout + done.stderr
 
 
 def test_type_checkers_are_told_of_the_same_names() -> None:
