@@ -141,6 +141,33 @@ async def test_one_renewal_extends_all_leases_while_turns_run(hosts: Hosts) -> N
     assert 0 == host.journal.diagnostics()["lease_losses"]
 
 
+@pytest.mark.contract("RUN-06", "LCK-06")
+async def test_a_route_and_a_key_of_the_host_are_renewed_together(hosts: Hosts) -> None:
+    """One renewal a process extends all of its leases."""
+    host = await hosts.open(lease_ttl="1s")
+    held = host.held()
+    renewed = asyncio.Event()
+    run_group = host.core.committer._run_group
+    loop = asyncio.get_running_loop()
+    lengths: list[int] = []
+
+    def watch(group: Any) -> None:
+        run_group(group)
+        lengths.extend(len(request.result.standing) for request in group if isinstance(request.command, Renew))
+        if lengths:
+            loop.call_soon_threadsafe(renewed.set)
+
+    async with host.journal.lock("jobs", ttl="1s").hold("k"):
+        await host.accept("m1")
+        await held.started.wait()
+        host.core.committer._run_group = watch
+        async with asyncio.timeout(20):
+            await renewed.wait()
+    assert 2 == lengths[0]
+    held.go.set()
+    await host.drain()
+
+
 @pytest.mark.contract("RUN-06")
 async def test_the_lease_of_a_route_whose_entry_waits_for_a_slot_is_renewed(hosts: Hosts) -> None:
     """Between two turns of a route that has it; the one slot is another route's."""
