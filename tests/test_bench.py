@@ -1,6 +1,7 @@
 """The bench measures what it says, with very little work: its output has the right form. No test looks at a time."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from counterfoil.infrastructure.bench import sizes
-from counterfoil.infrastructure.bench.lines import LINES, NAMES, Line
+from counterfoil.infrastructure.bench.lines import LINES, NAMES, TINYSTORE, Line, without_tinystore
+from counterfoil.infrastructure.bench.lock_party import Block
+from counterfoil.infrastructure.bench.parties import NotInOrder, hand_overs
 from counterfoil.infrastructure.bench.results import percentile, result, summary
 from counterfoil.infrastructure.cli.bench import bench
 
@@ -25,7 +28,48 @@ TINY = sizes.Sizes(
     large=3_000,
     openings=1,
     starts=1,
+    lock_takes=5,
+    lock_keys=3,
+    takes_per_key=2,
+    line_processes=2,
+    line_waiters=5,
+    line_passes=1,
+    kills=1,
+    long_history=1_000,
+    idle_seconds=0.1,
 )
+
+FAKE = """
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+
+class Store:
+    def __init__(self):
+        self._fence = 0
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        pass
+
+    def lock(self, name, *, ttl):
+        return self
+
+    @asynccontextmanager
+    async def hold(self, key, *, wait):
+        await asyncio.sleep(0)
+        self._fence += 1
+        yield SimpleNamespace(fence=self._fence)
+
+
+async def open(directory, *, embedded=False, private=False):
+    assert embedded != private
+    return Store()
+"""
+"""What stands for TinyStore, which is never installed with this project."""
 
 
 @pytest.fixture
@@ -54,8 +98,9 @@ def test_bench_prints_one_object_and_leaves_nothing(folder: Path) -> None:
     """Every line has its medians, spreads and bounds, beside what the figures depend on."""
     document = measured("--folder", folder)
 
-    assert [line.name for line in LINES] == [row["name"] for row in document["rows"]]
-    for row, line in zip(document["rows"], LINES, strict=True):
+    lines = without_tinystore(LINES)
+    assert [line.name for line in lines] == [row["name"] for row in document["rows"]]
+    for row, line in zip(document["rows"], lines, strict=True):
         assert 0 < row["value"]["low"] <= row["value"]["median"] <= row["value"]["high"]
         assert (row["ratio"] is not None) == line.is_ratio == (row["other"] is not None)
         assert (row["must"], row["aim"]) == (line.must, line.aim)
@@ -65,6 +110,8 @@ def test_bench_prints_one_object_and_leaves_nothing(folder: Path) -> None:
     assert document["machine"].keys() >= {"processors", "python", "sqlite", "file_system", "load_average"}
     assert document["limits"]["max_pending_per_process"] == 10_000
     assert document["large_events"] >= TINY.large
+    assert document["long_history"] in (None, TINY.long_history)
+    assert document["tinystore"] is None
     assert [] == list(folder.iterdir())
 
 
@@ -87,6 +134,69 @@ def test_table_is_data_and_progress_is_talk(folder: Path) -> None:
     assert "synchronous FULL" in done.stdout
     assert "round 1 of 1" not in done.stdout
     assert "round 1 of 1" in done.stderr
+
+
+@pytest.fixture
+def python(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A Python in whose environment something stands for TinyStore."""
+    packages = tmp_path_factory.mktemp("packages")
+    (packages / "tinystore.py").write_text(FAKE)
+    (packages / "tinyshed_tinystore-7.dist-info").mkdir()
+    (packages / "tinyshed_tinystore-7.dist-info" / "METADATA").write_text("Name: tinyshed-tinystore\nVersion: 7\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    return sys.executable
+
+
+def test_locks_are_compared_with_tinystore_where_its_python_is_named(folder: Path, python: str) -> None:
+    """In the same rounds, with as much to do."""
+    document = measured("--only", "lock", "--only", "locks", "--tinystore", python, "--folder", folder)
+
+    assert {"lock alone", "locks", *TINYSTORE} == document["samples"].keys()
+    assert {TINY.rounds} == {len(samples) for samples in document["samples"].values()}
+    assert [line.against for line in LINES if line.name in ("lock", "locks")] == [row["against"] for row in document["rows"]]
+    assert all(row["ratio"]["median"] > 0 for row in document["rows"])
+    assert document["tinystore"].startswith("7 on Python 3.")
+
+
+def test_locks_alone_are_not_judged(folder: Path) -> None:
+    """Without TinyStore the table says that nothing was compared, and how that is done."""
+    done = run("--quick", "--only", "lock", "--rounds", "1", "--folder", folder)
+
+    assert 0 == done.exit_code
+    assert 1 == done.stdout.count("a key taken and let go, one after the other")
+    assert "not compared with TinyStore embedded" in done.stdout
+    assert "--tinystore" in done.stdout
+    assert "≤" not in done.stdout
+
+
+def test_python_without_tinystore_is_refused(folder: Path) -> None:
+    """Before anything is measured."""
+    done = run("--quick", "--only", "lock", "--tinystore", sys.executable, "--folder", folder)
+
+    assert 2 == done.exit_code
+    assert "no Python that has TinyStore" in done.stderr
+    assert "round" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("places", "entered", "words"),
+    [
+        ((0, 2, 1), (0, 10, 20), "overtaken"),
+        ((0, 1), (0, 10), None),
+        ((0, 2), (0, 10), "not at all"),
+        ((0, 1), (0, 4), "same time"),
+    ],
+)
+def test_line_that_is_not_served_in_order_ends_the_bench(
+    places: tuple[int, ...], entered: tuple[int, ...], words: str | None
+) -> None:
+    """Order is checked; blocks of these five nanoseconds come in the order of their fences."""
+    blocks = [Block(fence, place, at, at + 5) for fence, (place, at) in enumerate(zip(places, entered, strict=True))]
+    if words is None:
+        assert [5e-6] == hand_overs(blocks)
+        return
+    with pytest.raises(NotInOrder, match=words):
+        hand_overs(blocks)
 
 
 @pytest.mark.parametrize("arguments", [("--only", "speed"), ("--rounds", "0"), ("--folder", "no-such-folder")])

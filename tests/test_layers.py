@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # The modules of infrastructure/ that open files: side files of a journal, SQL that is shipped, what the
 # kernel tells, what a person names on the command line. None is handed the path of a journal, its -wal or
 # its -shm: when a descriptor on one of these closes, the process loses the locks that SQLite holds on it.
-OPENS_FILES = ("bell.py", "clock.py", "descriptor.py", "kept_aside.py", "named_files.py", "statements.py")
+OPENS_FILES = ("bell.py", "clock.py", "descriptor.py", "kept_aside.py", "long_key.py", "named_files.py", "statements.py")
 
 IMPURE_MODULES = frozenset(
     "asyncio concurrent ctypes fcntl http io mmap multiprocessing os pathlib random secrets select selectors "

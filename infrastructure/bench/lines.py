@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 CellName: TypeAlias = Literal[
-    "admissions", "application", "raw event", "raw bare", "alone", "raw alone", "turns", "opening", "help", "python"
+    "admissions",
+    "application",
+    "raw event",
+    "raw bare",
+    "alone",
+    "raw alone",
+    "turns",
+    "opening",
+    "help",
+    "python",
+    "lock alone",
+    "lock alone, TinyStore",
+    "lock alone, TinyStore's server",
+    "locks",
+    "locks, TinyStore",
+    "locks, TinyStore's server",
+    "handover",
+    "kill",
+    "pages",
+    "idle",
 ]
+
+TINYSTORE: Final = frozenset[CellName](
+    ("lock alone, TinyStore", "lock alone, TinyStore's server", "locks, TinyStore", "locks, TinyStore's server")
+)
+"""What needs an environment with TinyStore."""
 
 
 class Line(NamedTuple):
@@ -24,7 +49,7 @@ class Line(NamedTuple):
     aim: float | None
     more_is_better: bool = False
     against: str = ""
-    """What it is compared with, in words; empty when the value itself is judged."""
+    """What it is compared with, in words, also where this run did not; empty when the value itself is judged."""
     other_cell: CellName | None = None
     other_value: str = ""
 
@@ -38,6 +63,12 @@ class Line(NamedTuple):
             return None
         return result >= bound if self.more_is_better else result <= bound
 
+
+PAGES: Final = Line(
+    "pages", "pages read to load a key with a long history", "pages", "pages", "long", 1, 1, False,
+    "a key with ten events", "pages", "short",
+)  # fmt: skip
+"""Only on Linux: elsewhere nobody tells how much a process reads."""
 
 LINES: Final = (
     Line(
@@ -66,6 +97,26 @@ LINES: Final = (
         "help", "counterfoil --help", "ms", "help", "median", 6, 6, False,
         "python -c pass", "python", "median",
     ),
+    Line(
+        "lock", "a key taken and let go, one after the other", "µs", "lock alone", "median", 1, 0.5, False,
+        "TinyStore embedded, in memory", "lock alone, TinyStore", "median",
+    ),
+    Line(
+        "lock", "a key taken and let go, one after the other", "µs", "lock alone", "median", None, None, False,
+        "TinyStore's server, in memory", "lock alone, TinyStore's server", "median",
+    ),
+    Line(
+        "locks", "keys taken and let go a second, 50 tasks, 50 keys", "/s", "locks", "rate", 1.5, 4, True,
+        "TinyStore embedded, in memory", "locks, TinyStore", "rate",
+    ),
+    Line(
+        "locks", "keys taken and let go a second, 50 tasks, 50 keys", "/s", "locks", "rate", None, None, True,
+        "TinyStore's server, in memory", "locks, TinyStore's server", "rate",
+    ),
+    Line("handover", "p99 of a hand-over, 50 waiters in 5 processes", "ms", "handover", "p99", 30, 10),
+    Line("kill", "from SIGKILL of a holder to the next grant", "ms", "kill", "median", 100, 20),
+    Line("idle", "of a core, used by a process that only waits", "%", "idle", "share", 1, None),
+    *((PAGES,) if sys.platform == "linux" else ()),
 )  # fmt: skip
 
 NAMES: Final = tuple(dict.fromkeys(line.name for line in LINES))
@@ -79,3 +130,16 @@ def cells_of(lines: tuple[Line, ...]) -> tuple[CellName, ...]:
         if line.other_cell is not None:
             cells[line.other_cell] = None
     return tuple(cells)
+
+
+def without_tinystore(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """
+    Return what is left of lines where there is no TinyStore.
+
+    What has a bound is measured alone then, and not judged; what only tells how it compares is left out.
+    """
+    return tuple(
+        line._replace(must=None, aim=None, other_cell=None, other_value="") if line.other_cell in TINYSTORE else line
+        for line in lines
+        if line.other_cell not in TINYSTORE or line.must is not None
+    )

@@ -20,6 +20,8 @@ def document(report: Report) -> dict[str, Any]:
         "limits": report.limits,
         "sizes": report.sizes._asdict(),
         "large_events": report.large_events,
+        "long_history": report.long_history,
+        "tinystore": report.tinystore,
         "rows": [_object(found) for found in report.results],
         "samples": {cell: [dict(sample) for sample in samples] for cell, samples in report.samples.items()},
     }
@@ -65,6 +67,8 @@ def rows(report: Report) -> Iterator[tuple[str, ...]]:
                 _spread(found.other),
                 *[""] * (len(COLUMNS) - 3),
             )
+        elif line.against:
+            yield f"  not compared with {line.against}", *[""] * (len(COLUMNS) - 1)
 
 
 def facts(report: Report) -> Iterator[str]:
@@ -72,6 +76,12 @@ def facts(report: Report) -> Iterator[str]:
     yield "Medians of the rounds, with the lowest and the highest; a ratio is taken within each round."
     if report.large_events is not None:
         yield f"large journal: {report.large_events:,} events"
+    if report.long_history is not None:
+        yield f"long history: {report.long_history:,} events"
+    if report.tinystore is not None:
+        yield f"TinyStore: {report.tinystore}"
+    elif any(found.line.against and found.other is None for found in report.results):
+        yield "TinyStore: none, because no --tinystore names a Python that has it"
     for name, values in (
         ("done", report.sizes._asdict()),
         ("machine", report.machine),

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import admissions, application, large, machine, programs, raw, turns
-from .lines import CellName, Line, cells_of
+from . import admissions, application, large, locks, long_key, machine, parties, programs, raw, turns
+from .lines import CellName, Line, cells_of, without_tinystore
 from .results import Result, Sample, result
 from .sizes import Sizes
+from .tinystore import TinyStore
 
 
 class Report(NamedTuple):
@@ -25,8 +26,26 @@ class Report(NamedTuple):
     sizes: Sizes
     large_events: int | None
     """Events of the journal that was opened, None when none was."""
+    long_history: int | None
+    """Events of the key whose loading was measured, None when none was."""
+    tinystore: str | None
+    """Which TinyStore the locks were compared with, None when with none."""
     results: tuple[Result, ...]
     samples: dict[CellName, list[Sample]]
+
+
+class Made(NamedTuple):
+    """What is there for all rounds."""
+
+    large: Path
+    long_key: Path
+    tinystore: TinyStore | None
+
+    @property
+    def compared_with(self) -> TinyStore:
+        """What the locks are compared with, where they are."""
+        assert self.tinystore is not None
+        return self.tinystore
 
 
 Say = Callable[[str], None]
@@ -42,26 +61,38 @@ def scratch(parent: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(lines: tuple[Line, ...], sizes: Sizes, parent: Path | None, say: Say) -> Report:
-    """Measure what these lines need, and judge them. `say` is told what happens, in words."""
+def measure(lines: tuple[Line, ...], sizes: Sizes, parent: Path | None, tinystore: TinyStore | None, say: Say) -> Report:
+    """
+    Measure what these lines need, and judge them. `say` is told what happens, in words.
+
+    Without TinyStore the locks are measured alone.
+    """
+    if tinystore is None:
+        lines = without_tinystore(lines)
     cells = cells_of(lines)
     samples: dict[CellName, list[Sample]] = {cell: [] for cell in cells}
     with scratch(parent) as folder:
         known = machine.machine(folder), machine.settings(folder), machine.limits()
-        journal = folder / "large.sqlite"
-        events = None
+        made = Made(folder / "large.sqlite", folder / "long-key.sqlite", tinystore)
+        events = history = None
         if "opening" in cells:
-            events = large.build(journal, sizes.large, lambda done: say(f"large journal: {done:,} of {sizes.large:,} events"))
+            events = large.build(made.large, sizes.large, lambda done: say(f"large journal: {done:,} of {sizes.large:,} events"))
+        if "pages" in cells:
+            history = long_key.build(
+                made.long_key, sizes.long_history, lambda done: say(f"long history: {done:,} of {sizes.long_history:,} events")
+            )
         for number in range(sizes.rounds):
             for cell in cells if number % 2 == 0 else cells[::-1]:
                 say(f"round {number + 1} of {sizes.rounds}: {cell}")
                 gc.collect()
                 with scratch(folder) as own:
-                    samples[cell].append(_sample(cell, own, journal, sizes))
-    return Report(*known, sizes, events, tuple(result(line, samples) for line in lines), samples)
+                    samples[cell].append(_sample(cell, own, made, sizes))
+    compared = None if tinystore is None else tinystore.version
+    results = tuple(result(line, samples) for line in lines)
+    return Report(*known, sizes, events, history, compared, results, samples)
 
 
-def _sample(cell: CellName, folder: Path, journal: Path, sizes: Sizes) -> Sample:
+def _sample(cell: CellName, folder: Path, made: Made, sizes: Sizes) -> Sample:
     match cell:
         case "admissions":
             return admissions.concurrent(folder, callers=sizes.callers, count=sizes.admissions)
@@ -78,8 +109,28 @@ def _sample(cell: CellName, folder: Path, journal: Path, sizes: Sizes) -> Sample
         case "turns":
             return turns.turns(folder, routes=sizes.routes, turns_per_route=sizes.turns_per_route)
         case "opening":
-            return large.opening(journal, count=sizes.openings)
+            return large.opening(made.large, count=sizes.openings)
         case "help":
             return programs.run(programs.HELP, count=sizes.starts)
         case "python":
             return programs.run(programs.PASS, count=sizes.starts)
+        case "lock alone":
+            return locks.alone(folder, count=sizes.lock_takes)
+        case "lock alone, TinyStore":
+            return made.compared_with.alone("embedded", folder, count=sizes.lock_takes)
+        case "lock alone, TinyStore's server":
+            return made.compared_with.alone("private", folder, count=sizes.lock_takes)
+        case "locks":
+            return locks.at_once(folder, tasks=sizes.lock_keys, each=sizes.takes_per_key)
+        case "locks, TinyStore":
+            return made.compared_with.at_once("embedded", folder, tasks=sizes.lock_keys, each=sizes.takes_per_key)
+        case "locks, TinyStore's server":
+            return made.compared_with.at_once("private", folder, tasks=sizes.lock_keys, each=sizes.takes_per_key)
+        case "handover":
+            return parties.handover(folder, processes=sizes.line_processes, waiters=sizes.line_waiters, passes=sizes.line_passes)
+        case "kill":
+            return parties.kill(folder, count=sizes.kills)
+        case "pages":
+            return long_key.pages(made.long_key)
+        case "idle":
+            return parties.idle(folder, seconds=sizes.idle_seconds)
