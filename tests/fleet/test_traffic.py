@@ -1,0 +1,42 @@
+"""Fleets of two, four and eight workers on one journal, while workers are killed and started again at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from counterfoil.demo import traffic
+from tests.fleet.traffic import Traffic, check
+
+if TYPE_CHECKING:
+    from tests.fleet.conftest import Fleet
+
+AT_ONCE = 4
+OPEN = {"executing", "reply pending", "reply delivery_unknown"}
+"""What is listed after a kill; a turn that a clean stop has met is `cancelled`."""
+
+
+@pytest.mark.slow
+@pytest.mark.contract(
+    "RUN-02", "RUN-03", "RUN-05", "RUN-07", "RUN-08", "RUN-13", "JRN-03", "JRN-09", "ADM-02", "ADM-05", "RPL-03"
+)
+@pytest.mark.parametrize(("workers", "openings", "ends"), [(2, 1, 20), (4, 2, 24), (8, 1, 32)])
+def test_a_fleet_answers_everything_once_and_in_order(fleet: Fleet, workers: int, openings: int, ends: int) -> None:
+    """
+    Every event goes to one to three of the workers. What has no answer in the end was being worked on by one that was killed, and
+    is listed.
+    """
+    events = list(traffic(messages=400, people=20, seed=workers))
+    run = Traffic(fleet, events, workers=workers, seed=workers, openings=openings, pace=0.005, max_active_sessions=AT_ONCE)
+    run.run(ends)
+
+    with fleet.look() as left:
+        missing = check(fleet, left, run.acknowledged)
+        assert {event["event_id"] for event in events} == run.acknowledged
+        of_kills = [event_id for event_id, known in missing.items() if known in OPEN]
+        assert set(missing.values()) <= {*OPEN, "cancelled"}
+        assert 0 < len(of_kills) <= run.ended["killed -9"] * AT_ONCE * openings
+        assert len(missing) - len(of_kills) <= run.ended["left"] * AT_ONCE * openings
+        assert left.journal.verify().agrees
+    assert run.ended["killed -9"] >= ends // 2
