@@ -184,12 +184,19 @@ class Fleet:
         self.workers.append(Worker(self._forker, job))
         return self.workers[-1]
 
+    def _lines(self) -> list[list[str]]:
+        path = self.folder / "order"
+        return [line.split("\t") for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
     @property
     def order(self) -> list[tuple[str, str, str]]:
         """What the workers began and sent, in order: the word, the event and the name of the worker."""
-        path = self.folder / "order"
-        lines = [line.split("\t") for line in path.read_text().split("\n")[:-1]] if path.exists() else []
-        return [(line[0], line[1], line[2]) for line in lines]
+        return [(line[0], line[1], line[2]) for line in self._lines()]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the answers, in order."""
+        return [line[3] for line in self._lines() if line[0] == "sent"]
 
     @property
     def sent(self) -> list[tuple[str, str]]:

@@ -38,6 +38,7 @@ from counterfoil.infrastructure.unit import Unit
 OPERATOR = Identity(tenant="ops", principal="olga", permissions=frozenset({OPERATE}), verified=True)
 GRANT = Grant(identity=Identity(tenant="acme", principal="ann", verified=True), aliases=("agent",))
 FEEDERS = 3
+LONGEST_LINE = 16_777_216
 LIFETIME = 240
 """Seconds after which a worker that nobody has ended ends itself: its test has failed by then."""
 
@@ -164,7 +165,7 @@ class Worker:
 
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        reader, self._writer = await asyncio.open_connection(sock=self._channel)
+        reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=LONGEST_LINE)
         async with AsyncExitStack() as stack:
             for _ in range(self._openings):
                 journal = await stack.enter_async_context(open_async(self._path, limits=self._limits))
