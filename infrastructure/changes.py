@@ -19,8 +19,6 @@ class Changes:
         """Statements of `append.sql` by name with their values, for what is rare."""
         self.rings: list[tuple[int, str]] = []
         """After the commit: which openings are to look at which key, because it has come free or was taken from them."""
-        self.host_rows = 0
-        """Rows of the host's own tables that were changed; they are written already, and only counted here."""
         self._all: tuple[list[Any], ...] = (
             self.rings,
             self.events,

@@ -2,7 +2,7 @@
 The SQLite engine: groups of commands become transactions, in one kernel queue of all processes that share the file.
 
 A group takes the append lock and then SQLite's own, decides, writes once, commits with a sync, and checkpoints, when enough
-frames have gathered, before it lets the lock go: no checkpoint ever runs beside a commit.
+frames have gathered, before it lets the lock go: no checkpoint ever runs beside another's commit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from ..inside import refuse_inside
 from ..rows import Head
 from ..unit import OpeningState, Unit
 from .catching_up import catch_up
-from .checkpoints import Checkpoints
-from .creation import frames_in_log
+from .checkpoints import empty_log
 from .descriptor import side_file
 from .faults import fault
 from .liveness import FileLiveness, Liveness, MemoryLiveness
@@ -62,9 +61,11 @@ class SQLiteEngine:
         self.liveness = self._new_liveness()
         with self._faults():
             self._writer, self._beside = open_journal(path, readonly=readonly, busy_us=self._busy)
+            if path is not None and not readonly:
+                # SQLite runs it in the COMMIT that reaches so many frames, whoever wrote them: it alone knows how many there are.
+                self._writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_FRAMES}")
         self._synced = True
         """Whether a commit is synced: what may wait for the next sync, a release or a renewal, says so by `UNSYNCED`."""
-        self._checkpoints = Checkpoints(CHECKPOINT_FRAMES, there=0 if path is None else frames_in_log(path))
         self._store = SQLiteStore(self._writer)
         self._caches = Caches(self._store)
         self._seen: tuple[Head, int] | None = None
@@ -124,8 +125,6 @@ class SQLiteEngine:
             with self._guard:
                 for part in parts(group):
                     self._transaction_of(part)
-                if self.path is not None:
-                    self._checkpoints.run_if_due(self._writer)
         finally:
             self._beside.queue.release()
 
@@ -185,8 +184,7 @@ class SQLiteEngine:
             self._newest = unit.head.position
         if is_alone(group[0]):
             self._caches.forget()  # what it erased is no longer what the caches hold
-            self._checkpoints.empty(self._writer)
-        self._checkpoints.count(max(1, len(unit.changes.events) + unit.changes.host_rows))
+            empty_log(self._writer)
         if unit.changes.rings:
             self.on_rings(unit.changes.rings)
         if unit.changes.events:

@@ -146,8 +146,3 @@ class HostStatements:
     def ended(self) -> bool:
         """Whether a statement has made SQLite roll back the whole transaction, as `INSERT OR ROLLBACK` does."""
         return not self._connection.in_transaction
-
-    @property
-    def changes(self) -> int:
-        """How many rows the connection has changed so far."""
-        return self._connection.total_changes

@@ -51,7 +51,7 @@ def connect(path: Path | None, *, readonly: bool, busy_us: int) -> sqlite3.Conne
         timeout=busy_us / 1_000_000,
     )
     try:
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # the engine sets it for who commits under the append lock
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
         if not readonly:

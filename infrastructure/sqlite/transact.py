@@ -130,7 +130,6 @@ class Transact(Generic[T]):
         transaction = Transaction(unit, host, self._leases)
         transaction.check_leases()
         host.begin()
-        changes = host.changes
         try:
             result, raised = self._call(transaction)
             unit.look_at_clocks()  # the commands after this one are decided at their time, not at that of the group's beginning
@@ -148,7 +147,6 @@ class Transact(Generic[T]):
             host.rollback()
             raise
         host.release()
-        unit.changes.host_rows += host.changes - changes
         self.admissions = transaction.admissions
         return result  # type: ignore[no-any-return]
 

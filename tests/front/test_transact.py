@@ -18,7 +18,7 @@ import counterfoil
 from counterfoil.infrastructure.admitting import admit_command
 from counterfoil.infrastructure.commands.admission import Admitted
 from counterfoil.infrastructure.committer import Command
-from counterfoil.infrastructure.sqlite.checkpoints import Checkpoints
+from counterfoil.infrastructure.sqlite import engine
 from counterfoil.infrastructure.sqlite.transact import Transact
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ def test_a_body_sees_the_context_of_its_caller(shop: counterfoil.Journal) -> Non
     assert "the caller's" == shop.transact(lambda tx: variable.get())
 
 
-def test_rows_of_the_host_count_for_when_the_log_is_written_back(path: Path) -> None:
+def test_rows_of_the_host_count_for_when_the_log_is_written_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log does not grow until events have gathered, of which there may be none."""
+    monkeypatch.setattr(engine, "CHECKPOINT_FRAMES", 50)
     with counterfoil.open(path) as journal:
         journal.transact(make_orders)
-        journal.core.engine._checkpoints = Checkpoints(50)
 
         def body(tx: counterfoil.Tx) -> None:
             for _ in range(100):

@@ -156,15 +156,6 @@ def test_a_refused_command_with_an_id_begins_no_scope(host: Host) -> None:
     assert 1 == core.read(lambda store: store.connection.execute("SELECT count(*) FROM cf_scope").fetchone()[0])
 
 
-def test_a_log_of_commits_without_events_is_written_back_too(host: Host) -> None:
-    core = host.open()
-    core.engine._checkpoints._frames = 200
-    for _ in range(1_500):
-        host.admit(core, "e1")
-
-    assert Path(f"{host.path}-wal").stat().st_size < 400 * 4_120
-
-
 def test_a_listener_that_raises_costs_no_caller_anything(host: Host) -> None:
     core = host.open()
 
