@@ -53,6 +53,7 @@ class SQLiteEngine:
         self._clock = clock
         self._keep_inbound = keep_inbound
         self._busy = limits.duration("busy_wait")
+        """How long the writer waits for SQLite's own lock, in microseconds."""
         self._pid = os.getpid()
         self._closed = False
         self._guard = threading.RLock()
@@ -119,10 +120,14 @@ class SQLiteEngine:
         """Decide and commit a group; each request gets its result or its error."""
         if self.readonly:
             raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
-        if not self._beside.queue.acquire(self._busy):
+        busy = self.limits.duration("busy_wait")
+        if not self._beside.queue.acquire(busy):
             raise JournalUnavailable(f"{self.name}: another process holds the journal; try again")
         try:
             with self._guard:
+                if busy != self._busy:  # the limits are others since the connection was opened
+                    self._writer.execute(f"PRAGMA busy_timeout = {busy // 1_000}")
+                    self._busy = busy
                 for part in parts(group):
                     self._transaction_of(part)
         finally:

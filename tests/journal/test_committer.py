@@ -7,7 +7,7 @@ import concurrent.futures
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from counterfoil.domain.errors import Closed, JournalUnavailable
 from counterfoil.domain.event import Header
+from counterfoil.domain.limits import Limits
 from counterfoil.infrastructure.commands.admission import Admitted
 from counterfoil.infrastructure.commands.recording import RecordForeign
 from counterfoil.infrastructure.commands.turn import Claim, Claimed
@@ -363,3 +364,22 @@ def test_a_closed_journal_finishes_what_is_queued_and_takes_nothing_more(core: C
     with pytest.raises(Closed):
         asyncio.run(core.read_async(lambda store: None))
     core.close()
+
+
+@pytest.mark.contract("LIM-01")
+@pytest.mark.parametrize("lock", ["the queue of writers", "SQLite's own"])
+def test_limits_that_come_later_say_how_long_a_command_waits(host: Host, lock: str) -> None:
+    """A runtime's limits become those of the opening, which was made to wait five minutes."""
+    core, other = host.open(limits=Limits(busy_wait="300s")), host.open()
+    host.admit(core, "e1")
+    core.use_limits(Limits(busy_wait="50ms"))
+    with closing(sqlite3.connect(host.path, isolation_level=None)) as tool:
+        if lock == "SQLite's own":
+            tool.execute("BEGIN IMMEDIATE")
+        else:
+            assert other.engine._beside.queue.acquire(1_000_000)
+        with pytest.raises(JournalUnavailable):
+            host.run(core, host.message("e2"))
+    other.engine._beside.queue.release()
+
+    assert "accepted" == host.admit(core, "e2").admission.status
