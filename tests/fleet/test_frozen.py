@@ -66,6 +66,8 @@ def test_a_worker_frozen_in_a_commit_stops_every_writer(fleet: Fleet, end: str) 
     for number, other in enumerate(others):
         answer = other.ask("admit", event=message(f"n{number}", conversation=f"c{number}"))
         assert ("unavailable", True, None) == (answer["reason"], answer["retryable"], answer["operation_id"])
+    newcomer = fleet.start("newcomer", busy_wait=BUSY_WAIT)
+    assert "unavailable" == newcomer.ask("admit", event=message("n9"))["reason"]
     with fleet.look() as left:  # reading waits for nobody
         assert ["m0", "m1", "m2", "e0"] == list(left.operations())
         assert [] == [event_id for event_id, _ in fleet.sent if event_id != "e0"]
@@ -87,4 +89,58 @@ def test_a_worker_frozen_in_a_commit_stops_every_writer(fleet: Fleet, end: str) 
     others[0].ask("drain")
     with fleet.look() as left:
         assert ("e1" in left.operations()) == (end == "continued")
+        assert left.journal.verify().agrees
+
+
+@pytest.mark.contract("LCK-16", "RUN-13", "RUN-09", "RCN-01")
+def test_a_worker_that_leaves_while_another_is_frozen_in_a_commit_leaves_its_route(fleet: Fleet) -> None:
+    """
+    It cannot tell the journal how its turn ended, and goes all the same: the turn is listed as executing, and the route is free
+    with the end of its opening.
+    """
+    frozen, patient = fleet.start("frozen"), fleet.start("patient", lease_ttl="5m", busy_wait="2m")
+    leaving = fleet.start("leaving", lease_ttl="5m", busy_wait=BUSY_WAIT, stop_deadline="100ms")
+    untold = leaving.hold("m1")
+    patient.accept("m2")
+    frozen.ask("pause_commit")
+    frozen.tell("admit", event=message("e1", conversation="frozen"))
+    frozen.hear("committing")
+    frozen.freeze()
+    leaving.leave()
+    assert leaving.said("aborted", "m1")
+    frozen.kill()
+    patient.hear("sent", "m2")
+    patient.ask("drain")
+
+    assert [("m2", "patient")] == fleet.sent
+    with fleet.look() as left:
+        assert [(untold, "executing", False)] == [
+            (row.operation_id, row.state, row.holder_alive) for row in left.unresolved.values()
+        ]
+
+
+@pytest.mark.contract("RUN-04", "RPL-03")
+def test_a_worker_frozen_after_its_answer_was_appended_sends_it_once(fleet: Fleet) -> None:
+    """The answer stands, and nobody else sends it, though the route went on meanwhile; it comes when the frozen one goes on."""
+    frozen, other = fleet.start("frozen", lease_ttl="1s"), fleet.start("other", lease_ttl="1s")
+    frozen.ask("quiet_after_settlement")
+    slow = frozen.accept("m1")
+    frozen.hear("quiet")
+    frozen.freeze()
+    other.accept("m2")
+    other.hear("sent", "m2")
+    other.ask("drain")
+    with fleet.look() as left:
+        assert [(slow, "succeeded", "pending")] == [
+            (row.operation_id, row.state, row.reply_state) for row in left.unresolved.values()
+        ]
+    frozen.thaw()
+    frozen.ask("go_on")
+    frozen.hear("sent", "m1")
+    frozen.ask("drain")
+
+    assert [("m2", "other"), ("m1", "frozen")] == fleet.sent
+    assert "operation.late_refused" not in fleet.types()
+    with fleet.look() as left:
+        assert {} == left.unresolved
         assert left.journal.verify().agrees

@@ -114,7 +114,9 @@ def await_beginning(event_id: str, *workers: Worker) -> Worker:
             for worker in workers:
                 if worker.said("began", event_id):
                     return worker
-            for key, _ in selector.select(PATIENCE):
+            heard = selector.select(PATIENCE)
+            assert heard, f"nobody begins {event_id}"
+            for key, _ in heard:
                 key.data.read()
 
 

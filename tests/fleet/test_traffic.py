@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from counterfoil.demo import traffic
+from tests.fleet.conftest import Fleet, message
 from tests.fleet.traffic import Traffic, check
 
 if TYPE_CHECKING:
-    from tests.fleet.conftest import Fleet
+    from pathlib import Path
+
+    from tests.fleet.conftest import Forker
 
 AT_ONCE = 4
 OPEN = {"executing", "reply pending", "reply delivery_unknown"}
@@ -40,3 +43,26 @@ def test_a_fleet_answers_everything_once_and_in_order(fleet: Fleet, workers: int
         assert len(missing) - len(of_kills) <= run.ended["left"] * AT_ONCE * openings
         assert left.journal.verify().agrees
     assert run.ended["killed -9"] >= ends // 2
+
+
+@pytest.mark.contract("JRN-09", "JRN-03")
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_workers_killed_while_they_make_a_journal_leave_it_to_the_others(tmp_path: Path, forker: Forker, accepted: int) -> None:
+    """Six open an empty one together, and some are killed as soon as so many of them have admitted something."""
+    for folder in (tmp_path / str(number) for number in range(5)):
+        folder.mkdir()
+        fleet = Fleet(forker, folder)
+        workers = [fleet.start() for _ in range(6)]
+        admitting = [worker.tell("admit", event=message(f"e{place}", "hold")) for place, worker in enumerate(workers)]
+        for worker, number in zip(workers[:accepted], admitting, strict=False):
+            worker.answer(number)
+        for worker in workers[1:5]:
+            worker.kill()
+        for place in (0, 5):
+            if place >= accepted:
+                assert "accepted" == workers[place].answer(admitting[place])["status"]
+        fleet.start("late").accept("late")
+        with fleet.look() as left:
+            assert {"e0", "e5", "late", *(f"e{place}" for place in range(accepted))} <= set(left.operations())
+            assert left.journal.verify().agrees
+        fleet.end()

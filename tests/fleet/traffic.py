@@ -7,6 +7,8 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from tests.fleet.conftest import PATIENCE
+
 if TYPE_CHECKING:
     from tests.fleet.conftest import Fleet, Worker
     from tests.runtime.conftest import Aftermath
@@ -53,7 +55,9 @@ class Traffic:
         """Feed everything, end some workers at random moments and start others in their places, and let it all come to rest."""
         moments = sorted(self._chance.sample(range(len(self._events) * 18 // 10), ends))
         while moments or not self._all_fed():
-            for key, _ in self._selector.select(1):
+            heard = self._selector.select(PATIENCE)
+            assert heard, "nothing happens any more"
+            for key, _ in heard:
                 self._count(key.data.read())
             if moments and self._turns >= moments[0]:
                 moments.pop(0)
@@ -103,13 +107,12 @@ def check(fleet: Fleet, left: Aftermath, acknowledged: set[str]) -> dict[str, st
     of_route: dict[str, list[tuple[str, str]]] = {}
     for word, event_id, _ in order:
         of_route.setdefault(operations[event_id].route, []).append((word, event_id))
-    for route, done in of_route.items():
-        answered = {event_id for word, event_id in done if word == "sent"}
-        began = {event_id for word, event_id in done if word == "began"}
+    answered = {event_id for event_id, _ in fleet.sent}
+    began = {event_id for word, event_id, _ in order if word == "began"}
+    for route, turns in of_route.items():
         admitted = [event_id for event_id, operation in operations.items() if operation.route == route and event_id in began]
         expected = [(word, event_id) for event_id in admitted for word in ("began", "sent")]
-        assert done == [(word, event_id) for word, event_id in expected if word == "began" or event_id in answered]
-    answered = {event_id for event_id, _ in fleet.sent}
+        assert turns == [(word, event_id) for word, event_id in expected if word == "began" or event_id in answered]
     missing: dict[str, str] = {}
     for event_id, operation in operations.items():
         row = unresolved.get(operation.operation_id)

@@ -29,7 +29,7 @@ from counterfoil.domain.exchange import Reply, Turn
 from counterfoil.domain.identity import EVERY_TENANT, OPERATE, Grant, Identity
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
-from counterfoil.infrastructure.commands.turn import Mark, Release
+from counterfoil.infrastructure.commands.turn import Mark, Release, Settle
 from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
 from counterfoil.infrastructure.runtime import Runtime
@@ -56,9 +56,6 @@ def note(path: Path, *words: str) -> None:
 class Quiet:
     """A command that appends nothing; the writer waits after it, outside of its commit, until it is told to go on."""
 
-    def __init__(self) -> None:
-        self.go = threading.Event()
-
     def run(self, unit: Unit) -> None:
         pass
 
@@ -70,7 +67,8 @@ class Opening:
         self.worker = worker
         self.journal = journal
         self.failing = False
-        self.quiet: Quiet | None = None
+        self.quiet = Quiet()
+        self.quiet_after: tuple[type, ...] = ()
         self.go = threading.Event()
         self.runtime = Runtime(journal, authorize=self.authorize, resolve_agent=self.resolve_agent, deliver=self.deliver)
         self._run_group = journal.core.committer._run_group
@@ -121,9 +119,10 @@ class Opening:
             self.worker.report("failed", type(request.command).__name__)
         if others := [request for request in group if request not in told_to_fail]:
             self._run_group(others)
-        if self.quiet is not None and any(request.command is self.quiet for request in group):
+        if any(request.command is self.quiet or isinstance(request.command, self.quiet_after) for request in group):
+            self.quiet_after = ()
             self.worker.report("quiet")
-            self.quiet.go.wait()
+            self.go.wait()
 
     def pause_next_commit(self) -> None:
         """Have the next commit that appends events wait, with everything written and every lock had, until it is told to go."""
@@ -241,16 +240,16 @@ class Worker:
         opening.failing = failing
 
     async def do_quiet(self, opening: Opening) -> None:
-        opening.quiet = Quiet()
         await opening.journal._submit(opening.quiet)
+
+    async def do_quiet_after_settlement(self, opening: Opening) -> None:
+        opening.quiet_after = (Settle,)
 
     async def do_pause_commit(self, opening: Opening) -> None:
         opening.pause_next_commit()
 
     async def do_go_on(self, opening: Opening) -> None:
         opening.go.set()
-        if opening.quiet is not None:
-            opening.quiet.go.set()
 
 
 def child(channel: socket.socket) -> NoReturn:
