@@ -26,9 +26,8 @@ def test_a_turn_ten_times_as_long_as_its_lease_keeps_the_route(fleet: Fleet) -> 
     for worker in (first, second):
         worker.ask("drain")
 
-    assert [("began", event) if n % 2 == 0 else ("sent", event) for event in ("m1", "m2", "m3") for n in range(2)] == [
-        (word, event_id) for word, event_id, _ in fleet.order
-    ]
+    expected = [(word, event_id) for event_id in ("m1", "m2", "m3") for word in ("began", "sent")]
+    assert expected == [(word, event_id) for word, event_id, _ in fleet.order]
     types = fleet.types()
     assert "lock.expired" not in types
     assert "operation.late_refused" not in types
@@ -133,13 +132,13 @@ def test_agent_and_binding_are_resolved_by_whoever_runs_an_entry(fleet: Fleet) -
     first.kill()
     second.hear("sent", "m4")
 
-    assert ["m3", "m4"] == [words[1] for words in second.reports if words[0] == "resolved" and words[1] != "m2"][-2:]
+    assert ["m3", "m4"] == [words[1] for words in second.reports if words[0] == "resolved"][-2:]
     texts = fleet.texts
     assert ["first", "second", "second"] == [text.split()[0] for text in texts]
     assert 1 == len({text.split(" in ")[1] for text in texts})
 
 
-@pytest.mark.contract("RUN-08", "RCN-03")
+@pytest.mark.contract("RUN-08")
 def test_what_waited_too_long_is_stepped_over_by_another_process(fleet: Fleet) -> None:
     """It stays accepted and is listed, and runs when its event comes again, to whichever worker."""
     killed = fleet.start("killed")

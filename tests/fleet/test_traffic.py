@@ -24,13 +24,13 @@ OPEN = {"executing", "reply pending", "reply delivery_unknown"}
 @pytest.mark.contract(
     "RUN-02", "RUN-03", "RUN-05", "RUN-07", "RUN-08", "RUN-13", "JRN-03", "JRN-09", "ADM-02", "ADM-05", "RPL-03"
 )
-@pytest.mark.parametrize(("workers", "openings", "ends"), [(2, 1, 20), (4, 2, 24), (8, 1, 32)])
+@pytest.mark.parametrize(("workers", "openings", "ends"), [(2, 1, 16), (4, 2, 20), (8, 1, 28)])
 def test_a_fleet_answers_everything_once_and_in_order(fleet: Fleet, workers: int, openings: int, ends: int) -> None:
     """
     Every event goes to one to three of the workers. What has no answer in the end was being worked on by one that was killed, and
     is listed.
     """
-    events = list(traffic(messages=400, people=20, seed=workers))
+    events = list(traffic(messages=300, people=20, seed=workers))
     run = Traffic(fleet, events, workers=workers, seed=workers, openings=openings, pace=0.005, max_active_sessions=AT_ONCE)
     run.run(ends)
 
