@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from .store import APPEND, APPLICATION_ID, READ, SCHEMA, SQLiteStore
 FORMAT: Final = 1
 CHECKED_DIGESTS: Final = 64
 """Digests that are recomputed at each opening."""
+_LOOK_AGAIN_SECONDS: Final = 0.002
 _SMALLEST: Final = 512
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
@@ -68,9 +70,27 @@ def can_become_one(connection: sqlite3.Connection, path: Path | None) -> bool:
     return True
 
 
-def create(connection: sqlite3.Connection, journal_key: bytes) -> None:
+def _use_log(connection: sqlite3.Connection, busy_us: int) -> None:
+    """
+    Change an empty file to WAL mode, and wait for others that have it locked at this moment.
+
+    SQLite does not wait by itself here. Others of ours hold such a lock while they open the file: to look for what one that was
+    killed in the making has left.
+    """
+    end = time.monotonic() + busy_us / 1_000_000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
+                raise
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+def create(connection: sqlite3.Connection, journal_key: bytes, busy_us: int) -> None:
     """Make the tables of an empty journal. The caller holds the append lock, so that of many processes one does it."""
-    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    _use_log(connection, busy_us)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if connection.execute(SCHEMA.objects).fetchone()[0]:

@@ -57,6 +57,6 @@ def _create_if_empty(connection: sqlite3.Connection, beside: Beside, busy_us: in
                 f"{path}: is empty, and {side_file(path, 'head').name} beside it says that a journal was here; restore it, "
                 "or move the files beside it away to begin anew"
             )
-        create(connection, os.urandom(32))
+        create(connection, os.urandom(32), busy_us)
     finally:
         beside.queue.release()

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -315,3 +316,17 @@ def test_what_is_refused_is_not_left_open(tmp_path: Path, monkeypatch: pytest.Mo
     for connection in opened:
         with pytest.raises(sqlite3.ProgrammingError, match="closed"):
             connection.execute("SELECT 1")
+
+
+@pytest.mark.contract("JRN-09")
+def test_a_journal_is_made_when_somebody_else_has_the_empty_file_locked_for_a_moment(host: Host) -> None:
+    """SQLite gives up at once when it cannot lock a file whose mode it is to change; whoever makes the journal waits for that."""
+    host.path.touch()
+    with closing(sqlite3.connect(host.path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        done = threading.Timer(0.2, lambda: other.execute("COMMIT"))
+        done.start()
+        core = host.open()
+        done.join()
+
+    assert "accepted" == host.admit(core, "e1").admission.status
