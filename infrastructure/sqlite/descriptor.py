@@ -12,13 +12,13 @@ import re
 import stat
 import struct
 import sys
-import threading
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from counterfoil.domain.errors import Closed, ForkedError, JournalRefused
+
+from .forks import forking, give_up_in_child
 
 if sys.platform != "win32":
     import fcntl
@@ -58,9 +58,9 @@ class Descriptor:
         missing.
         """
         self._number = _CLOSED
-        with _forking:
+        with forking:
             self._number = _open(path) if create else _open_existing(path, os.O_RDONLY)
-            _descriptors.add(self)
+            give_up_in_child(self)
 
     @property
     def is_open(self) -> bool:
@@ -116,7 +116,7 @@ class Descriptor:
 
     def close(self) -> None:
         """Give up all locks and close; closing again, or in a forked child, does nothing."""
-        with _forking:
+        with forking:
             number, self._number = self._number, min(self._number, _CLOSED)
             if number < 0:
                 return
@@ -135,22 +135,6 @@ class Descriptor:
     def __del__(self) -> None:
         if self._number >= 0 and not sys.is_finalizing():
             self.close()
-
-
-# Held across each fork, that no child is made between the opening of a descriptor and its entry in the set.
-# Re-entrant, because a descriptor may be collected, and so closed, anywhere.
-_forking: Final = threading.RLock()
-_descriptors: Final[weakref.WeakSet[Descriptor]] = weakref.WeakSet()
-
-
-def _in_child() -> None:
-    for descriptor in list(_descriptors):
-        descriptor.forked()
-    _forking.release()
-
-
-if sys.platform != "win32":
-    os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_in_child)
 
 
 def _byte(kind: int, offset: int) -> bytes:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from counterfoil.domain.errors import JournalRefused
 
 from .descriptor import HAS_BYTE_LOCKS, Descriptor, side_file
+
+_TRIES: Final = 1_000
+_TRY_S: Final = 0.001
 
 
 class Liveness(Protocol):
@@ -74,7 +78,7 @@ class FileLiveness:
         if opening_id < 1 or self._sign is not None:
             raise RuntimeError("one object shows the life of one opening, whose number is 1 or more")
         sign = Descriptor(self._file(opening_id))
-        if not (sign.try_lock_byte(opening_id) if self._byte_locks else sign.try_lock()):
+        if not self._locks(sign, opening_id):
             sign.close()
             raise JournalRefused(
                 f"{self._file(opening_id)}: opening {opening_id} lives already, so the journal was exchanged "
@@ -105,7 +109,25 @@ class FileLiveness:
         self._sign.close()
 
     def _file(self, opening_id: int) -> Path:
-        return self._path if self._byte_locks else side_file(self._path, str(opening_id))
+        return sign_file(self._path, opening_id, byte_locks=self._byte_locks)
+
+    def _locks(self, sign: Descriptor, opening_id: int) -> bool:
+        """Lock the own sign. Whoever waited for the end of an earlier opening of this number has it, shared, for a moment."""
+        for _ in range(_TRIES):
+            if sign.try_lock_byte(opening_id) if self._byte_locks else sign.try_lock():
+                return True
+            if self._is_held(sign, opening_id):
+                return False
+            time.sleep(_TRY_S)
+        return False
+
+    def _is_held(self, sign: Descriptor, opening_id: int) -> bool:
+        if self._byte_locks:
+            return sign.sees_byte_locked(opening_id)
+        if not sign.try_lock(shared=True):
+            return True
+        sign.unlock()
+        return False
 
     def _sees_byte(self, opening_id: int) -> bool:
         if self._probe is None:
@@ -129,23 +151,32 @@ class FileLiveness:
         return live
 
 
-def wait_for_end(path: Path, opening_id: int, *, byte_locks: bool = HAS_BYTE_LOCKS) -> None:
+def sign_file(path: Path, opening_id: int, *, byte_locks: bool) -> Path:
+    """Return the path of the file whose lock is the sign of an opening's life; `path` is that of `J-live`."""
+    return path if byte_locks else side_file(path, str(opening_id))
+
+
+def find_sign(path: Path, opening_id: int, *, byte_locks: bool) -> Descriptor | None:
+    """Open the sign of an opening that has begun, to wait for its end; None if it is gone. Raises `JournalRefused`."""
+    try:
+        return Descriptor(sign_file(path, opening_id, byte_locks=byte_locks), create=False)
+    except FileNotFoundError:
+        return None
+
+
+def wait_for_end(sign: Descriptor, opening_id: int, *, byte_locks: bool) -> None:
     """
-    Wait in the kernel, for however long it takes, until an opening that has begun has ended; `path` is that of `J-live`.
+    Wait in the kernel, for however long it takes, until an opening has ended, and close its sign.
 
     It waits for a shared lock, so any number may wait, and what they get for a moment is no sign of life to anybody.
     """
     try:
-        waiting = Descriptor(path if byte_locks else side_file(path, str(opening_id)), create=False)
-    except FileNotFoundError:
-        return
-    try:
         if byte_locks:
-            waiting.wait_lock_byte(opening_id, shared=True)
+            sign.wait_lock_byte(opening_id, shared=True)
         else:
-            waiting.wait_lock(shared=True)
+            sign.wait_lock(shared=True)
     finally:
-        waiting.close()
+        sign.close()
 
 
 def check_locking(path: Path) -> None:
