@@ -111,7 +111,8 @@ class SocketBell:
         """
         self._check_open()
         with self._hearing:
-            self._check_open()
+            if not self._open:
+                return []
             poll = select.poll()
             for number in (self._woken, self._socket):
                 if number != _NONE:
