@@ -148,6 +148,7 @@ class States(Group):
         if not isinstance(recorded.event, LockGranted):
             self.caches.deadlines.put(lease_id, None)
             return
+        self.caches.epochs.put(recorded.position, self.head.epoch)
         event, world = recorded.event, self.context.world
         ends = None if event.max_hold is None else world.boot_now + event.max_hold * 1_000
         at = end_of(world.boot_now, event.ttl, ends)
