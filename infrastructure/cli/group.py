@@ -25,6 +25,7 @@ VERBS: Final = {
     "reconcile": "File what cannot be proven, or send a reply again.",
     "timeline": "Tell what happened, event by event.",
     "explain": "Tell the story of one message.",
+    "locks": "See who holds what and what happened to a key, and take it away.",
     "stats": "Count what happened, and how long it took.",
     "verify": "Check a journal against itself.",
     "bench": "Measure the journal on this machine.",

@@ -1,4 +1,4 @@
-"""What verbs take alike: the journal, `--json`, pages, durations, ids. Loads nothing of weight until a value is read."""
+"""What verbs take alike: the journal, `--json`, pages, durations, ids, locks. Loads nothing of weight until a value is read."""
 
 from __future__ import annotations
 
@@ -66,6 +66,49 @@ class Identifier(ParamType):
         if not text or "\0" in text or not _is_utf8(text):
             self.fail("an id is not empty, in UTF-8 and without NUL", param, ctx)
         return text
+
+
+class LockName(ParamType):
+    """The name of a lock of hosts; with `routes` that of the routes' too."""
+
+    name = "name"
+
+    def __init__(self, *, routes: bool = False) -> None:
+        self.routes = routes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from counterfoil.domain.errors import InvalidValue
+        from counterfoil.domain.hold import checked_name
+        from counterfoil.domain.ids import ROUTE_LOCK
+
+        if value == ROUTE_LOCK:
+            if not self.routes:
+                self.fail(
+                    f"{ROUTE_LOCK} is held by those who run turns: `counterfoil timeline` tells what happened to it, and "
+                    "`counterfoil reconcile --force` fences a holder out",
+                    param,
+                    ctx,
+                )
+            return ROUTE_LOCK
+        try:
+            return checked_name(value)
+        except InvalidValue as error:
+            self.fail(str(error), param, ctx)
+
+
+class LockKey(ParamType):
+    """A key of a lock, as its text."""
+
+    name = "key"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from counterfoil.domain.errors import InvalidValue
+        from counterfoil.domain.hold import checked_key
+
+        try:
+            return checked_key(value)
+        except InvalidValue as error:
+            self.fail(str(error), param, ctx)
 
 
 class WholeNumber(ParamType):
