@@ -148,35 +148,44 @@ def release(journal: str, name: str, key: str, reason: str, yes: bool, as_json: 
     """
     Take one KEY of the lock NAME from its holder, and fence the holder out.
 
-    The next in line gets the key at once. A holder that is alive is told within a moment; one that is not is fenced out: what
-    it still wants to commit under a guard is refused. What it does elsewhere nobody can stop. Who did this, when and why is one
-    more event. Write -- before a KEY that begins with a hyphen.
+    The next in line gets the key at once. The holder is told within a moment; one that hangs is not stopped by it, but what it
+    still wants to commit under a guard is refused. Who did this, when and why is one more event. Write -- before a KEY that
+    begins with a hyphen.
 
     Exit status 0: it was held, and is free. 1: you said no. 4: another got it while you were asked. 5: nobody held it.
     """
     from counterfoil.domain.ids import checked_word
 
     checked_word(reason, name="reason")
+    status = _release(journal, name, key, reason, ask=not yes)
+    if as_json:
+        print_json({"lock": name, "released": not status})
+    click.echo(SAID[status], err=as_json or status != 0)
+    return status
+
+
+SAID: Final = {
+    0: "It was taken from its holder.",
+    1: "Nothing was changed.",
+    4: "counterfoil locks release: another has got it while you were asked; nothing was changed; look at it again",
+    5: "counterfoil locks release: nobody holds this key; `counterfoil locks list` shows what is held",
+}
+
+
+def _release(journal: str, name: str, key: str, reason: str, *, ask: bool) -> int:
+    """Do it, after asking; returns the exit status."""
     seen = None
-    if not yes:
+    if ask:
         seen = _look(journal, name, key)
         if seen is None:
-            return _nobody()
+            return 5
         if not _is_wanted(seen):
-            click.echo("Nothing was changed.", err=True)
             return 1
     with opened(journal, readonly=False) as (found, _):
         holder = None if seen is None else _holder_of(found, name, key)
         if holder is not None and seen is not None and holder.fence != seen.fence:
-            click.echo("counterfoil locks release: another has got it since; nothing was changed; look at it again", err=True)
             return 4
-        released = found.lock(name).force_release(key, reason=reason, operator=operator())
-    if as_json:
-        print_json({"lock": name, "released": released})
-    if not released:
-        return _nobody()
-    click.echo("It was taken from its holder, and is free.", err=as_json)
-    return 0
+        return 0 if found.lock(name).force_release(key, reason=reason, operator=operator()) else 5
 
 
 def _look(journal: str, name: str, key: str) -> Holder | None:
@@ -199,8 +208,3 @@ def _is_wanted(holder: Holder) -> bool:
 
 def _holder_of(journal: Journal, name: str, key: str) -> Holder | None:
     return next((row for row in journal.lock(name).holders() if row.key == key), None)
-
-
-def _nobody() -> int:
-    click.echo("counterfoil locks release: nobody holds this key; `counterfoil locks list` shows what is held", err=True)
-    return 5
