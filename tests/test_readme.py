@@ -36,5 +36,20 @@ def test_the_same_journal_without_asyncio(folder: Path, capsys: pytest.CaptureFi
     assert [line.rsplit(" ", 1)[1] for line in lines[2:]] == ["operation.admitted", "operation.abandoned"]
 
 
+def test_one_summary_at_a_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The late worker is refused, and what the other wrote stands."""
+    run(EXAMPLES[2])
+
+    assert capsys.readouterr().out == "too late: ttl\n[('They meet on Tuesday.',)]\n"
+
+
+def test_a_key_without_asyncio(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(EXAMPLES[3])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert lines[:2] == ["importing tea", "importing coffee"]
+    assert [line.split()[0] for line in lines[2:]] == ["granted", "released"]
+
+
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 4
