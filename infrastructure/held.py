@@ -80,14 +80,14 @@ class HeldLease:
 
     def released(self, reason: LossReason | None) -> bool:
         """Take in the answer to a release: it is not held from now on; tell whether it was until then."""
-        self._reason = self._reason or reason or "released"
+        self._reason = (self._reason or "released") if reason is None else (self.reason or reason)
         return reason is None
 
     def extended(self, renewed: Renewed) -> None:
         """Take in the answer to a renewal of this lease alone; raises `LeaseLost` when it was not renewed."""
         at = renewed.standing.get(self.token)
         if at is None:
-            self._reason = self._reason or renewed.lost[self.token]
+            self._reason = self.reason or renewed.lost[self.token]
             raise self.loss()
         self.at = at
 
@@ -103,8 +103,8 @@ class HeldLease:
             self.on_loss()
 
     def lost(self, reason: LossReason) -> None:
-        """It has ended in the journal."""
-        self._reason = self._reason or reason
+        """It has ended in the journal, which tells the newest end of the key: of one that ran out, that may be another's."""
+        self._reason = self.reason or reason
         if self.on_loss is not None:
             self.on_loss()
 
