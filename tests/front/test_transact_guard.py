@@ -54,6 +54,7 @@ def guarded_inside(lease: Lease) -> tuple[Body, None]:
     return body, None
 
 
+@pytest.mark.contract("LCK-12")
 @pytest.mark.parametrize("way", [given, guarded_inside])
 def test_it_commits_while_the_lease_is_the_current_one(shop: counterfoil.Journal, hold: HoldKey, way: Any) -> None:
     body, guard = way(hold(shop))
@@ -74,6 +75,7 @@ def test_it_commits_while_the_lease_is_the_current_one(shop: counterfoil.Journal
         (LockExpired(cause="ttl"), "ttl"),
     ],
 )
+@pytest.mark.contract("LCK-12")
 @pytest.mark.parametrize("again", [False, True], ids=["free", "held by the next"])
 def test_a_lease_that_has_ended_guards_nothing(
     shop: counterfoil.Journal, hold: HoldKey, way: Any, event: Event, reason: str, again: bool
@@ -92,6 +94,7 @@ def test_a_lease_that_has_ended_guards_nothing(
     assert 0 == count(shop)
 
 
+@pytest.mark.contract("LCK-12")
 def test_a_lease_that_ended_in_the_same_group_guards_nothing(
     shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup
 ) -> None:
@@ -109,6 +112,7 @@ def test_a_lease_that_ended_in_the_same_group_guards_nothing(
     assert 1 == count(shop)
 
 
+@pytest.mark.contract("LCK-12")
 def test_a_lease_that_ran_out_before_the_body_never_runs_it(
     shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock
 ) -> None:
@@ -122,6 +126,7 @@ def test_a_lease_that_ran_out_before_the_body_never_runs_it(
     assert ("ttl", []) == (lost.value.reason, calls)
 
 
+@pytest.mark.contract("LCK-12")
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_lease_that_runs_out_during_the_body_rolls_it_back(
     shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, inside: bool
@@ -176,6 +181,7 @@ def test_a_clock_that_fails_after_the_body_rolls_it_back(
     assert 0 == count(shop)
 
 
+@pytest.mark.contract("LCK-12")
 def test_every_one_of_several_leases_has_to_stand(shop: counterfoil.Journal, hold: HoldKey) -> None:
     first, second = hold(shop, "a"), hold(shop, "b")
     shop.transact(order, guard=[first, second])
@@ -186,6 +192,7 @@ def test_every_one_of_several_leases_has_to_stand(shop: counterfoil.Journal, hol
     assert 1 == count(shop)
 
 
+@pytest.mark.contract("LCK-12")
 def test_a_body_that_takes_long_revives_no_lease_of_its_neighbours(
     shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, one_group: OneGroup
 ) -> None:
@@ -218,6 +225,7 @@ def test_a_number_that_is_no_fence_is_no_guard(shop: counterfoil.Journal, hold: 
         shop.transact(order, guard=lease)
 
 
+@pytest.mark.contract("LCK-12")
 def test_a_fence_of_another_epoch_is_no_guard(shop: counterfoil.Journal, hold: HoldKey) -> None:
     lease = hold(shop)
     lease.fence += 1 << 64
@@ -250,6 +258,7 @@ def test_what_is_no_lease_is_refused_by_name(shop: counterfoil.Journal, guard: A
 # The locks of hosts.
 
 
+@pytest.mark.contract("LCK-12")
 def test_a_lease_of_a_lock_guards_while_it_is_held(shop: counterfoil.Journal) -> None:
     lock = shop.lock("orders")
     with lock.hold("k") as lease:
@@ -263,6 +272,7 @@ def test_a_lease_of_a_lock_guards_while_it_is_held(shop: counterfoil.Journal) ->
     assert 1 == count(shop)
 
 
+@pytest.mark.contract("LCK-11")
 @pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
 def test_a_key_is_not_asked_for_inside_a_transaction(shop: counterfoil.Journal, swallow: bool) -> None:
     lock = shop.lock("orders")
@@ -286,6 +296,7 @@ def test_a_key_is_not_asked_for_inside_a_transaction(shop: counterfoil.Journal, 
         assert lease.fence
 
 
+@pytest.mark.contract("LCK-11")
 async def test_a_key_is_not_asked_for_inside_a_coroutine_either(url: str) -> None:
     async with counterfoil.open_async(url) as journal:
         lock = journal.lock("orders")

@@ -309,7 +309,7 @@ async def test_waiters_take_nothing_that_renewals_and_releases_need(journals: Jo
     import threading
 
     journal = await journals.open(real_time=True)
-    lock = journal.lock("jobs", ttl="1s")
+    lock = journal.lock("jobs", ttl="3s")
     done: list[int] = []
 
     async def wait(number: int) -> None:
@@ -320,7 +320,7 @@ async def test_waiters_take_nothing_that_renewals_and_releases_need(journals: Jo
         tasks = [apart(wait(number)) for number in range(2_000)]
         await waiting(lock, 2_000)
         threads = threading.active_count()
-        end = asyncio.get_running_loop().time() + 2.5
+        end = asyncio.get_running_loop().time() + 4
         while asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.1)
             lease.check()
