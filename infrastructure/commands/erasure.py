@@ -61,6 +61,7 @@ class EraseScope:
         unit.append(
             (Step(scope_originator(key.scope_id), ScopeKeyErased(), "operator", operator),), Header(scope_id=key.scope_id)
         )
+        unit.store.lines.forget_keys_of_scope(key.scope_id)
         unit.forget_scope(self.identity.scope, key.scope_id)
         for name in (
             "erase_payloads_of_scope",

@@ -28,6 +28,10 @@ class SQLiteLines:
         """Keep no longer that this key, whatever the lock, was ever asked for."""
         self._connection.execute(LOCKS.forget_keys, (key,))
 
+    def forget_keys_of_scope(self, scope_id: bytes) -> None:
+        """Keep no longer that keys were asked for which are ids of people, chats or threads of a scope."""
+        self._connection.execute(LOCKS.forget_keys_of_scope, (scope_id,))
+
     def enter(self, lease_id: str, opening_id: int, token: bytes, terms: Terms, asked_at: int) -> None:
         """Take the last place, unless the asking has one."""
         if self.place_of(lease_id, token) is None:

@@ -6,6 +6,10 @@ INSERT OR IGNORE INTO cf_lock_key (lease_id, key) VALUES (?, ?)
 -- Forget the keys that are written like an id of a person.
 DELETE FROM cf_lock_key WHERE key = ?
 
+-- name: forget_keys_of_scope
+-- Forget the keys that are written like an id of anybody in a scope.
+DELETE FROM cf_lock_key WHERE key IN (SELECT value FROM cf_subject WHERE scope_id = ?)
+
 -- name: enter
 -- Take the last place in the line of a key.
 INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
