@@ -45,7 +45,7 @@ def settings(folder: Path) -> dict[str, Any]:
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         told = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("journal_mode", "synchronous", "wal_autocheckpoint", "page_size", "cache_size", "secure_delete")
+            for name in ("journal_mode", "synchronous", "page_size", "cache_size", "secure_delete")
         }
     finally:
         connection.close()
