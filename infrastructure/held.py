@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ class HeldLease:
         self.at = granted.at
         self.due = 0.0
         self._ends = granted.ends
+        self._pid = os.getpid()
+        self._releases = 0
         self._reason: LossReason | None = None
         self.on_loss: Callable[[], None] | None = None
         """What is called, once, when the lease is lost while it is kept."""
@@ -68,28 +71,46 @@ class HeldLease:
             self._reason = "max_hold" if self._ends is not None and self.at >= self._ends else "ttl"
         return self._reason
 
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether whoever holds it would wait for itself if it asked for the key; nothing of a forked parent's is."""
+        return self.reason is None and not self._releases and os.getpid() == self._pid
+
     def loss(self) -> LeaseLost:
         """Return what to raise for a lease that is no longer held."""
         return LeaseLost(self._reason or "released", lock=self.lock, lease_id=self.lease_id, key=self.key)
 
     # What the journal answers.
 
-    @property
-    def release_command(self) -> ReleaseKey:
+    def let_go(self) -> ReleaseKey:
+        """Return the command that releases it; the answer goes to `released`."""
+        self._releases += 1
         return ReleaseKey(self.lease_id, self.token)
 
     def released(self, reason: LossReason | None) -> bool:
         """Take in the answer to a release: it is not held from now on; tell whether it was until then."""
-        self._reason = (self._reason or "released") if reason is None else (self.reason or reason)
+        if reason is None:
+            self._reason = self._reason or "released"
+        else:
+            self._ended(reason, by_itself=self._releases > 1)
         return reason is None
 
     def extended(self, renewed: Renewed) -> None:
         """Take in the answer to a renewal of this lease alone; raises `LeaseLost` when it was not renewed."""
         at = renewed.standing.get(self.token)
         if at is None:
-            self._reason = self.reason or renewed.lost[self.token]
+            self._ended(renewed.lost[self.token], by_itself=self._releases > 0)
             raise self.loss()
         self.at = at
+
+    def _ended(self, reason: LossReason, *, by_itself: bool) -> None:
+        """
+        Take in why it has ended. The journal tells the newest end of the key: a release that cannot be one of its own, the
+        answer to which was not heard, is one of whoever had the key after it was revoked.
+        """
+        if reason == "released" and not by_itself:
+            reason = "revoked"
+        self._reason = self.reason or reason  # which may be that of another lease, if this one ran out
 
     # What its keeper tells it.
 
@@ -99,13 +120,16 @@ class HeldLease:
 
     def passed(self) -> None:
         """Its deadline has passed."""
-        if self.reason is not None and self.on_loss is not None:
-            self.on_loss()
+        self._tell()
 
     def lost(self, reason: LossReason) -> None:
-        """It has ended in the journal, which tells the newest end of the key: of one that ran out, that may be another's."""
-        self._reason = self.reason or reason
-        if self.on_loss is not None:
+        """It has ended in the journal."""
+        self._ended(reason, by_itself=self._releases > 0)
+        self._tell()
+
+    def _tell(self) -> None:
+        """What was let go is not lost."""
+        if self.reason not in (None, "released") and self.on_loss is not None:
             self.on_loss()
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from counterfoil.domain.duration import in_words
-from counterfoil.domain.errors import AlreadyHeld, Closed, CounterfoilError, ForkedError, JournalUnavailable, LockHeld
+from counterfoil.domain.errors import AlreadyHeld, Closed, JournalUnavailable, LockHeld
 from counterfoil.domain.hold import Terms
 from counterfoil.domain.ids import lock_id
 
@@ -56,7 +56,8 @@ class Asking(Generic[L]):
         refuse_inside()
         if self._lease is not None:
             raise RuntimeError("the block is entered already; call hold or try_hold for each")
-        if any(lease.lease_id == self._lease_id and lease.reason is None for lease in _MINE.get()):
+        self._core.refuse_in_child()  # where no lock that another thread had at the fork may be asked for
+        if any(lease.lease_id == self._lease_id and lease.is_in_the_way for lease in _MINE.get()):
             raise AlreadyHeld(
                 "the caller has it already, and would wait for itself; use the lease that it has",
                 lock=self._terms.lock,
@@ -82,19 +83,23 @@ class Asking(Generic[L]):
     def _left(self) -> L | None:
         lease, self._lease = self._lease, None
         if lease is not None:
+            self._core.refuse_in_child()
             _MINE.set(tuple(each for each in _MINE.get() if each is not lease))
         return lease
 
-    def _not_released(self, lease: L, failure: CounterfoilError) -> None:
-        """The journal was not told that the lease is let go. With its opening it has ended; otherwise it is told again."""
-        if isinstance(failure, ForkedError):
-            raise failure
+    def _not_released(self, lease: L, failure: BaseException) -> None:
+        """
+        Nobody knows whether the journal was told that the lease is let go. With its opening it has ended; otherwise it is told
+        again, and what is no matter of the journal's, such as a cancel, goes on.
+        """
         if isinstance(failure, Closed):
             lease.lost("opening_ended")
             return
-        log.warning("a lease could not be released: %s; it is tried again", type(failure).__name__)
         self._core.waiting.give_up(Leave(lease.lease_id, lease.token))
         lease.released(None)
+        if not isinstance(failure, JournalUnavailable):
+            raise failure
+        log.warning("a lease could not be released: %s; it is tried again", type(failure).__name__)
 
     def _end(self, lease: L, error: BaseException | None) -> None:
         """Raise `LeaseLost` at the end of a block whose lease did not last that long."""
@@ -153,16 +158,14 @@ class AsyncHolding(Asking[L], Generic[L, R]):
         lease.on_loss = None
         self._core.waiting.of_loop().leave(lease)
         task, self._task = self._task, None
-        if self._told and task is not None and task.uncancel() > self._cancelling:
-            return  # somebody else has cancelled it too
+        if self._told and task is not None:
+            cancelled_too = task.uncancel() > self._cancelling
+            if cancelled_too and isinstance(error, asyncio.CancelledError):
+                return  # by somebody else
         if lease.reason is None:
             try:
-                lease.released(await self._core.committer.submit_async(lease.release_command))
-            except asyncio.CancelledError:  # which may have taken the command back
-                self._core.waiting.give_up(Leave(lease.lease_id, lease.token))
-                lease.released(None)
-                raise
-            except (JournalUnavailable, Closed) as failure:
+                lease.released(await self._core.committer.submit_async(lease.let_go()))
+            except BaseException as failure:
                 self._not_released(lease, failure)
         self._end(lease, error)
 
@@ -200,7 +203,7 @@ class Holding(Asking[L], Generic[L, R]):
         self._core.waiting.threads.leave(lease)
         if lease.reason is None:
             try:
-                lease.released(self._core.committer.submit(lease.release_command).result())
-            except (JournalUnavailable, Closed) as failure:
+                lease.released(self._core.committer.submit(lease.let_go()).result())
+            except BaseException as failure:
                 self._not_released(lease, failure)
         self._end(lease, error)

@@ -64,6 +64,7 @@ class Keeper:
         """By token: one of a key may be lost and not know it when the next of the same key comes."""
         self._under_way: set[bytes] = set()
         """The leases whose renewal has been submitted and not answered, by token."""
+        self._closed = False
 
     def _arm(self, delay: float) -> None:
         """Have `tick` called after so many seconds, or before."""
@@ -78,6 +79,10 @@ class Keeper:
         lease.due = time.monotonic() + lease.ttl / 1e6 / RENEWALS
         with self._guard:
             self._kept[lease.token] = lease
+            closed = self._closed
+        if closed:  # between the grant and now
+            self._end(lease, partial(lease.lost, "opening_ended"))
+            return
         self._arm(self._delay(lease, time.monotonic(), self._core.clock.boot()))
 
     def leave(self, lease: Kept) -> None:
@@ -99,8 +104,9 @@ class Keeper:
             self._renew(leases)
 
     def close(self) -> None:
-        """Tell every lease that its opening has ended."""
+        """Tell every lease that its opening has ended, and those that come still."""
         with self._guard:
+            self._closed = True
             kept = list(self._kept.values())
         for lease in kept:
             self._end(lease, partial(lease.lost, "opening_ended"))

@@ -33,7 +33,7 @@ class Lease(Calls, HeldLease):
 
     def release(self) -> bool:
         """Let it go before the end of its block; tells whether it was held until now."""
-        return self.released(self._submit(self.release_command))
+        return self.released(self._submit(self.let_go()))
 
 
 class Lock(Calls):

@@ -33,7 +33,7 @@ class AsyncLease(AsyncCalls, HeldLease):
 
     async def release(self) -> bool:
         """Let it go before the end of its block; tells whether it was held until now."""
-        return self.released(await self._submit(self.release_command))
+        return self.released(await self._submit(self.let_go()))
 
 
 class AsyncLock(AsyncCalls):

@@ -77,7 +77,7 @@ class Waiting:
         self._unheard: list[tuple[int, Leave]] = []
         """What the store did not take, and when it is told again."""
         self._armed: int | None = None
-        """When the thread looks again by itself."""
+        """When the thread looks again by itself; None while it does not, and while it looks: then it is to look once more."""
         self._loops: dict[asyncio.AbstractEventLoop, LoopKeeper] = {}
         self._bell: Bell | None = None
         self._thread: threading.Thread | None = None
@@ -87,9 +87,11 @@ class Waiting:
     # Callers.
 
     def sit(self, lease_id: str, token: bytes) -> Seat:
-        """Take a seat, before the key is asked for: so no grant comes to nobody."""
+        """Take a seat, before the key is asked for: so no grant comes to nobody. Raises `Closed` once the journal is closing."""
         seat = Seat(lease_id, token)
         with self._guard:
+            if self._closing:
+                raise closed()
             self._seats.setdefault(lease_id, {})[token] = seat
         return seat
 
@@ -113,10 +115,13 @@ class Waiting:
             self._core.committer.submit(command).add_done_callback(partial(self._given_up, command))
 
     def _given_up(self, command: Leave, done: Future[None]) -> None:
-        if not done.cancelled() and isinstance(done.exception(), JournalUnavailable):
+        error = done.exception()
+        if isinstance(error, JournalUnavailable):
             with self._guard:
                 self._unheard.append((self._core.clock.boot() + LOOK_NS, command))
             self._wake()
+        elif error is not None:
+            log.warning("a place or a lease could not be given up: %s", type(error).__name__)
 
     def wait_behind(self, seat: Seat, in_the_way: InTheWay) -> None:
         """The journal has a place for the seat; look after it from now on."""
@@ -227,6 +232,8 @@ class Waiting:
                 for ended in [each for each in self._loops if each.is_closed()]:
                     del self._loops[ended]
                 keeper = self._loops[loop] = LoopKeeper(self._core, loop)
+                if self._closing:
+                    keeper.close()
         return keeper
 
     # The thread.
@@ -247,6 +254,7 @@ class Waiting:
             while not self._closing:
                 at, clock = self._armed, self._core.clock
                 heard = bell.hear(None if at is None else max(0, at - clock.boot()) / 1e9)
+                self._armed = None
                 if self._closing:
                     return
                 try:
@@ -302,12 +310,16 @@ class Waiting:
             self._ways.clear()
         for seat in seats:
             if seat.granted.set_running_or_notify_cancel():
-                seat.granted.set_exception(Closed("the journal was closed; open it again"))
+                seat.granted.set_exception(closed())
         for keeper in (self.threads, *self._loops.values()):
             keeper.close()
         self._wake()
         if self._thread is not None:
             self._thread.join()
+
+
+def closed() -> Closed:
+    return Closed("the journal was closed; open it again")
 
 
 class ThreadKeeper(Keeper):
