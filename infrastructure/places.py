@@ -23,7 +23,18 @@ class Place(NamedTuple):
     asked_at: int
     """The journal's clock, in microseconds since 1970."""
     offered_until: int | None
-    """Until when the free key is kept for this place, in nanoseconds of the boot clock; None while the key is not free."""
+    """
+    Until when the free key is kept for this place, in nanoseconds of the boot clock; None while the key is not free, and 0 since
+    its opening let an offer pass.
+    """
+
+    @property
+    def stepped_over(self) -> bool:
+        return self.offered_until == 0
+
+    def may_take(self, boot_now: int) -> bool:
+        """Tell whether it has not been offered the key, or still is."""
+        return self.offered_until is None or boot_now < self.offered_until
 
     @property
     def terms(self) -> Terms:

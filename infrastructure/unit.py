@@ -144,13 +144,13 @@ class Unit(States, Scopes):
     # Lines of locks.
 
     def first_in_line(self, lease_id: str) -> Place | None:
-        """Return the first who waits for a key, of those whose openings live."""
+        """Return the first who waits for a key, of those whose openings live and look."""
         caches = self.caches
         if caches.nobody_waits is None:
             caches.nobody_waits = not self.store.lines.anybody()
         if caches.nobody_waits:
             return None
-        return self.store.lines.first(lease_id, self.context.world.is_live, self.context.world.boot_now)
+        return self.store.lines.first(lease_id, self.opening_id, self.context.world.is_live, self.context.world.boot_now)
 
     def enter_line(self, lease_id: str, token: bytes, terms: Terms) -> None:
         """Take the last place in the line of a key."""
@@ -179,9 +179,7 @@ class Unit(States, Scopes):
         epoch = self._raise_epoch(next_epoch(self.head.epoch, 0, self._clock.now() // 1_000))
         self._append(Step(originator, OpeningEpochRaised(epoch=epoch)), Header())
         self.head = self.head._replace(epoch=epoch)
-        for opening_id in self.store.lines.openings():
-            if not self.context.world.is_live(opening_id):
-                self.store.lines.leave_with_opening(opening_id)
+        self.store.lines.leave_of_ended(self.context.world.is_live)
 
     # The end of a command.
 

@@ -274,6 +274,7 @@ class Waiting:
         with self._guard:
             waited = set(self._ways)
             due = {lease_id for lease_id, way in self._ways.items() if now >= way.at}
+            due |= {lease_id for lease_id, way in self._ways.items() if self._has_ended(way.opening_id)}
             told = [command for at, command in self._unheard if now >= at]
             self._unheard = [(at, command) for at, command in self._unheard if now < at]
         for command in told:
@@ -290,6 +291,10 @@ class Waiting:
         if delay is not None:
             times.append(self._core.clock.boot() + int(delay * 1e9))
         return min(times, default=None)
+
+    def _has_ended(self, opening_id: int | None) -> bool:
+        """Tell whether an opening in the way has died, be it that it could not be watched."""
+        return opening_id is not None and not self._core.is_live(opening_id)
 
     def _free(self, lease_ids: set[str], store: SQLiteStore) -> set[str]:
         """Return those of these keys that nobody holds."""

@@ -80,7 +80,10 @@ class Hold:
             in_the_way = offer(unit, first)
         if not self.waits:
             return Held(in_the_way)
-        if unit.store.lines.length(self.lease_id) >= LINE_PLACES:
+        lines = unit.store.lines
+        if lines.length(self.lease_id) >= LINE_PLACES:
+            lines.leave_of_ended(unit.context.world.is_live)
+        if lines.length(self.lease_id) >= LINE_PLACES:
             raise LockHeld(f"{LINE_PLACES} wait for it already", lock=self.terms.lock, lease_id=self.lease_id, key=self.key)
         unit.enter_line(self.lease_id, self.token, self.terms)
         unit.remember_key(self.lease_id, self.key)
@@ -110,6 +113,7 @@ class Advance:
     def _advance(self, unit: Unit, lease_id: str) -> Advanced:
         found = look_at(unit, lease_id)
         if found.in_the_way is not None:
+            unit.store.lines.awake(lease_id, unit.opening_id)
             return Advanced(None, found.in_the_way)
         first = unit.first_in_line(lease_id)
         if first is None:
@@ -245,7 +249,7 @@ def offer(unit: Unit, first: Place) -> InTheWay:
     A frozen process could otherwise keep all who wait behind it from a key that nobody holds.
     """
     until = first.offered_until
-    if until is None:
+    if until is None or not first.may_take(unit.context.world.boot_now):
         until = unit.context.world.boot_now + first.ttl * 1_000
         unit.store.lines.offer(first.place, until)
         unit.changes.rings.append((first.opening_id, first.lease_id))

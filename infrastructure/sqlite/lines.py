@@ -43,10 +43,6 @@ class SQLiteLines:
     def leave_with_opening(self, opening_id: int) -> None:
         self._connection.execute(LOCKS.leave_with_opening, (opening_id,))
 
-    def openings(self) -> list[int]:
-        """Return the openings that have places."""
-        return [opening_id for (opening_id,) in self._connection.execute(LOCKS.openings_in_line)]
-
     def anybody(self) -> bool:
         """Tell whether anybody waits for anything."""
         return self._connection.execute(LOCKS.anybody).fetchone() is not None
@@ -58,27 +54,38 @@ class SQLiteLines:
         row = self._connection.execute(LOCKS.place_of, (lease_id, token)).fetchone()
         return None if row is None else int(row[0])
 
-    def first(self, lease_id: str, is_live: Callable[[int], bool], boot_now: int) -> Place | None:
+    def first(self, lease_id: str, own: int, is_live: Callable[[int], bool], boot_now: int) -> Place | None:
         """
-        Return the first place of a living opening.
+        Return the first place of a living opening that is awake, as `own`, which asks, must be.
 
-        Places of ended openings are given up on the way; one that let its offer pass goes to the end of the line.
+        Places of ended openings are given up on the way; one that let its offer pass goes to the end of the line, and is stepped
+        over until its opening looks at the key again: a frozen process keeps nobody from a key that is free.
         """
         found = None
         passed: list[Place] = []
         for row in self._connection.execute(LOCKS.line, (lease_id,)):
             place = Place(*row)
-            if is_live(place.opening_id) and (place.offered_until is None or boot_now < place.offered_until):
+            live = is_live(place.opening_id)
+            if live and (place.opening_id == own or place.may_take(boot_now)):
                 found = place
                 break
-            passed.append(place)
-        again = False
+            if not live or not place.stepped_over:
+                passed.append(place)
         for place in passed:
             if is_live(place.opening_id):
-                self._connection.execute(LOCKS.enter_again, (place.place,))
-                again = True
+                self._connection.execute(LOCKS.step_over, (place.place,))
             self.leave(place.place)
-        return self.first(lease_id, is_live, boot_now) if found is None and again else found
+        return found
+
+    def awake(self, lease_id: str, opening_id: int) -> None:
+        """An opening looks at a key: its places are stepped over no longer."""
+        self._connection.execute(LOCKS.awake, (lease_id, opening_id))
+
+    def leave_of_ended(self, is_live: Callable[[int], bool]) -> None:
+        """Give up the places of all openings that have ended."""
+        for (opening_id,) in self._connection.execute(LOCKS.openings_in_line).fetchall():
+            if not is_live(opening_id):
+                self.leave_with_opening(opening_id)
 
     def offer(self, place: int, until: int) -> None:
         """Say until when, in nanoseconds of the boot clock, the first in line has the free key for itself."""

@@ -14,10 +14,14 @@ DELETE FROM cf_lock_key WHERE key IN (SELECT value FROM cf_subject WHERE scope_i
 -- Take the last place in the line of a key.
 INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: enter_again
--- Take the last place for the asking that has this one.
-INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at)
-SELECT lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at FROM cf_waiter WHERE place = ?
+-- name: step_over
+-- Take the last place for the asking that has this one, whose opening does not look: an offer that ends at 0 has passed.
+INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, offered_until)
+SELECT lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, 0 FROM cf_waiter WHERE place = ?
+
+-- name: awake
+-- The places of an opening that looks again are stepped over no longer.
+UPDATE cf_waiter SET offered_until = NULL WHERE lease_id = ? AND opening_id = ? AND offered_until = 0
 
 -- name: leave
 -- Give up a place.
