@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from hypothesis.strategies import booleans, integers, sampled_from
+from hypothesis.strategies import booleans, integers, lists, sampled_from, tuples
 
 from counterfoil.domain.hold import checked_terms
 from counterfoil.domain.ids import lock_id
@@ -94,6 +94,12 @@ class LockMachine(RuleBasedStateMachine):
         assert granted.at == self.clock.boot() + (PATIENT if asked.patient else HASTY).ttl * 1_000
         if asked in key.line:
             key.line.remove(asked)
+
+    @rule(name=KEYS, comers=lists(tuples(OPENINGS, booleans()), min_size=1, max_size=5))
+    def come(self, name: str, comers: list[tuple[int, bool]]) -> None:
+        """Some who wait come one after the other."""
+        for opening, patient in comers:
+            self.ask(name, opening, waits=True, patient=patient)
 
     @rule(name=KEYS, opening=OPENINGS, waits=booleans(), patient=booleans())
     def ask(self, name: str, opening: int, waits: bool, patient: bool) -> None:
@@ -202,9 +208,11 @@ class LockMachine(RuleBasedStateMachine):
         if self.holder(key) is not None:
             key.holder = None
 
-    @rule(opening=OPENINGS)
-    def kill(self, opening: int) -> None:
-        """Nothing more is written, and the sign of life is gone."""
+    @rule(opening=OPENINGS, spared=integers(0, 3))
+    def kill(self, opening: int, spared: int) -> None:
+        """Nothing more is written, and the sign of life is gone. One in four, or nobody would get old enough to wait."""
+        if spared:
+            return
         self.cores[opening].committer.close()
         self.cores[opening].engine.close()
         self.lives[opening] += 1
@@ -246,5 +254,5 @@ class LockMachine(RuleBasedStateMachine):
 
 TestLockMachine = LockMachine.TestCase
 TestLockMachine.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
