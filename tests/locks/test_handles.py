@@ -208,7 +208,7 @@ def test_no_log_error_or_representation_holds_a_key_or_a_token(
     caplog.set_level(logging.DEBUG)
     key, shown = "chat-4711-of-ann", []
     with counterfoil.open(tmp_path / "journal.sqlite") as journal:
-        lock = journal.lock("jobs", ttl="1s", lock_delay="1s")
+        lock = journal.lock("jobs", ttl="3s", lock_delay="1s")
         holding = lock.hold(key)
         with holding as lease:
             token, lease_id = lease.token, lease.lease_id

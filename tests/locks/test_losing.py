@@ -139,7 +139,8 @@ async def test_a_block_that_swallows_the_cancel_ends_in_the_loss_all_the_same(jo
 @pytest.mark.parametrize("yields", [True, False])
 async def test_two_holds_around_one_another_are_both_lost(journals: Journals, yields: bool) -> None:
     journal = await journals.open(real_time=True)
-    outer, inner = journal.lock("outer", ttl="1s"), journal.lock("inner", ttl="1s")
+    ttl = "30s" if yields else "1s"
+    outer, inner = journal.lock("outer", ttl=ttl), journal.lock("inner", ttl=ttl)
 
     async def work() -> None:
         async with outer.hold("k"), inner.hold("k"):
@@ -258,16 +259,16 @@ async def test_a_group_of_tasks_inside_a_hold_is_cancelled_with_it(journal: coun
 async def test_a_block_works_on_after_it_has_let_its_lease_go(journals: Journals) -> None:
     """Longer than the ttl, and while somebody else has the key: what it no longer has cannot be lost."""
     journal = await journals.open(real_time=True)
-    lock = journal.lock("jobs", ttl="1s")
+    lock = journal.lock("jobs", ttl="2s")
 
     async def other() -> None:
         async with lock.hold("k"):
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
 
     async with lock.hold("k") as lease:
         assert await lease.release()
         task = apart(other())
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(2.2)
         assert not task.done()
         assert not await lease.release()
     await task
@@ -279,7 +280,7 @@ async def test_a_block_works_on_after_it_has_let_its_lease_go(journals: Journals
 async def test_a_renewal_under_way_revives_nothing(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
     """The block ends while its renewal is in the writer's hands; nothing is logged about that."""
     journal = await journals.open(real_time=True)
-    lock = journal.lock("jobs", ttl="1s")
+    lock = journal.lock("jobs", ttl="3s")
     with writer_held(journal.core, Renew) as held_writer:
 
         async def work() -> None:

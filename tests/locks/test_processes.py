@@ -175,7 +175,7 @@ def test_a_frozen_holder_has_the_key_until_its_ttl_and_learns_when_it_wakes(
         """
         with counterfoil.open(sys.argv[1]) as journal:
             try:
-                with journal.lock("jobs", ttl="2s").hold("k") as lease:
+                with journal.lock("jobs", ttl="3s").hold("k") as lease:
                     say("holds")
                     hear()
             except LeaseLost as lost:
@@ -227,11 +227,11 @@ def test_a_frozen_waiter_is_stepped_over_and_served_when_it_wakes(lock: counterf
     with lock.hold("k"):
         frozen = children(WAITER, path, "1s")
         in_line(lock, 1)
-        following = [children(WAITER, path, "1s")]
+        following = [children(WAITER, path, "30s")]
         in_line(lock, 2)
         frozen.freeze()
     assert following[0].hear()
-    following.append(children(WAITER, path, "1s"))
+    following.append(children(WAITER, path, "30s"))
     in_line(lock, 2)
     following[0].say()
     assert following[1].hear()
@@ -279,6 +279,7 @@ def test_a_process_that_is_frozen_in_a_commit_keeps_all_from_asking(children: Ch
                             unit.start_opening()
                             say("frozen")
                             os.kill(os.getpid(), signal.SIGSTOP)
+                            hear()  # the signal may reach another thread first
                     journal.core.committer.submit(Freeze()).result()
                     say("went on")
                 """,
@@ -291,6 +292,7 @@ def test_a_process_that_is_frozen_in_a_commit_keeps_all_from_asking(children: Ch
         # The release was not taken either, and the block ended all the same.
         assert ["mine"] == [holder.key for holder in lock.holders()]
         frozen.wake()
+        frozen.say()
         assert frozen.hear() == "went on"
         frozen.ended()
         wait_until(lambda: not lock.holders() and not lock.waiters())
