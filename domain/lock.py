@@ -58,6 +58,11 @@ def fence_of(epoch: int, position: int) -> int:
     return epoch << _POSITION_BITS | position
 
 
+def position_of(fence: int) -> int:
+    """Return the position of the grant that a fence was given with."""
+    return fence & ((1 << _POSITION_BITS) - 1)
+
+
 def fence_text(fence: int) -> str:
     """Return a fence as text that sorts as the number does."""
     return f"{fence:0{FENCE_DIGITS}d}"

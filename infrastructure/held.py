@@ -12,7 +12,7 @@ from counterfoil.domain.hold import Terms
 from counterfoil.domain.lock import LossReason, fence_text
 
 from .commands.holds import Granted, ReleaseKey
-from .commands.leases import Renewed
+from .commands.leases import Renewed, Ticket
 
 if TYPE_CHECKING:
     from .core import Core
@@ -37,7 +37,7 @@ class HeldLease:
         self.due = 0.0
         self._ends = granted.ends
         self._pid = os.getpid()
-        self._releases = 0
+        self._letting_go = False
         self._reason: LossReason | None = None
         self.on_loss: Callable[[], None] | None = None
         """What is called, once, when the lease is lost while it is kept."""
@@ -74,7 +74,7 @@ class HeldLease:
     @property
     def is_in_the_way(self) -> bool:
         """Whether whoever holds it would wait for itself if it asked for the key; nothing of a forked parent's is."""
-        return self.reason is None and not self._releases and os.getpid() == self._pid
+        return self.reason is None and not self._letting_go and os.getpid() == self._pid
 
     def loss(self) -> LeaseLost:
         """Return what to raise for a lease that is no longer held."""
@@ -82,35 +82,28 @@ class HeldLease:
 
     # What the journal answers.
 
+    @property
+    def ticket(self) -> Ticket:
+        """What it is renewed and released by."""
+        return Ticket(self.lease_id, self.token, self.fence)
+
     def let_go(self) -> ReleaseKey:
         """Return the command that releases it; the answer goes to `released`."""
-        self._releases += 1
-        return ReleaseKey(self.lease_id, self.token)
+        self._letting_go = True
+        return ReleaseKey(self.ticket)
 
     def released(self, reason: LossReason | None) -> bool:
         """Take in the answer to a release: it is not held from now on; tell whether it was until then."""
-        if reason is None:
-            self._reason = self._reason or "released"
-        else:
-            self._ended(reason, by_itself=self._releases > 1)
+        self._reason = self._reason or reason or "released"
         return reason is None
 
     def extended(self, renewed: Renewed) -> None:
         """Take in the answer to a renewal of this lease alone; raises `LeaseLost` when it was not renewed."""
         at = renewed.standing.get(self.token)
         if at is None:
-            self._ended(renewed.lost[self.token], by_itself=self._releases > 0)
+            self._reason = self._reason or renewed.lost[self.token]
             raise self.loss()
         self.at = at
-
-    def _ended(self, reason: LossReason, *, by_itself: bool) -> None:
-        """
-        Take in why it has ended. The journal tells the newest end of the key: a release that cannot be one of its own, the
-        answer to which was not heard, is one of whoever had the key after it was revoked.
-        """
-        if reason == "released" and not by_itself:
-            reason = "revoked"
-        self._reason = self.reason or reason  # which may be that of another lease, if this one ran out
 
     # What its keeper tells it.
 
@@ -124,7 +117,7 @@ class HeldLease:
 
     def lost(self, reason: LossReason) -> None:
         """It has ended in the journal."""
-        self._ended(reason, by_itself=self._releases > 0)
+        self._reason = self._reason or reason
         self._tell()
 
     def _tell(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from counterfoil.domain.errors import CounterfoilError, JournalUnavailable
 from counterfoil.domain.lock import LossReason
 
-from .commands.leases import Renew, Renewed
+from .commands.leases import Renew, Renewed, Ticket
 
 if TYPE_CHECKING:
     from .core import Core
@@ -33,6 +33,7 @@ class Kept(Protocol):
 
     lease_id: str
     token: bytes
+    fence: int
     ttl: int
     """Microseconds."""
     at: int
@@ -139,7 +140,7 @@ class Keeper:
         return left if lease.token in self._under_way else min(left, lease.due - now)
 
     def _renew(self, leases: list[Kept]) -> None:
-        command = Renew([(lease.lease_id, lease.token) for lease in leases])
+        command = Renew([Ticket(lease.lease_id, lease.token, lease.fence) for lease in leases])
         try:
             self._submit(command, lambda future: self._renewed(leases, future))
         except CounterfoilError as error:  # the journal was closed

@@ -29,7 +29,7 @@ class Lease(Calls, HeldLease):
     def extend(self) -> None:
         """Renew it now: it lasts its ttl from here on. Raises `LeaseLost` if it has ended."""
         self.check()
-        self.extended(self._submit(Renew([(self.lease_id, self.token)])))
+        self.extended(self._submit(Renew([self.ticket])))
 
     def release(self) -> bool:
         """Let it go before the end of its block; tells whether it was held until now."""

@@ -29,7 +29,7 @@ class AsyncLease(AsyncCalls, HeldLease):
     async def extend(self) -> None:
         """Renew it now: it lasts its ttl from here on. Raises `LeaseLost` if it has ended."""
         self.check()
-        self.extended(await self._submit(Renew([(self.lease_id, self.token)])))
+        self.extended(await self._submit(Renew([self.ticket])))
 
     async def release(self) -> bool:
         """Let it go before the end of its block; tells whether it was held until now."""

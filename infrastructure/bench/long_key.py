@@ -44,8 +44,9 @@ class Takes:
         for _ in range(self.count):
             token = os.urandom(16)
             granted = Hold(self.terms, self.lease_id, self.key, token, waits=False).run(unit)
-            lost = ReleaseKey(self.lease_id, token).run(unit)
-            assert isinstance(granted, Granted) and lost is None
+            assert isinstance(granted, Granted)
+            lost = ReleaseKey(granted.ticket).run(unit)
+            assert lost is None
         lease = unit.lease(self.lease_id)
         assert lease is not None
         return lease.version

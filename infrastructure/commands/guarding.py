@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from counterfoil.domain.errors import InvalidValue, LeaseLost
-from counterfoil.domain.lock import Lease, LockExpired, LockRevoked, ended_by, is_current
+from counterfoil.domain.lock import ended_by, is_current, position_of
 
 from ..tx import Fenced
 from ..unit import Unit
+from .leases import end_of
 
-_POSITION: Final = 2**64 - 1
 _LARGEST: Final = 2**63 - 1
 
 
@@ -25,21 +25,13 @@ def check_lease(unit: Unit, held: Fenced) -> None:
     lease, deadline, world = unit.lease(lease_id), unit.deadline(lease_id), unit.context.world
     if is_current(lease, deadline, fence, world):
         return
-    position = fence & _POSITION
+    position = position_of(fence)
     grant = unit.grant_at(lease_id, position) if 0 < position <= _LARGEST else None
     if lease is None or grant is None or (lease.position == position and lease.fence != fence):
         raise InvalidValue("the guard is a lease of another journal; guard with one of this journal's own")
     opening_id, version = grant
     if opening_id != unit.opening_id:
         raise InvalidValue("the guard is a lease of another opening of this journal; guard with one that this journal object got")
-    reason = ended_by(lease, deadline, world) if lease.held and lease.fence == fence else _end_of(unit, lease, version)
+    reason = ended_by(lease, deadline, world) if lease.held and lease.fence == fence else end_of(unit, lease_id, version)
     key = getattr(held, "key", None)
     raise LeaseLost(str(reason), lock=lease.lock, lease_id=lease_id, key=key if isinstance(key, str) else None)
-
-
-def _end_of(unit: Unit, lease: Lease, version: int) -> str:
-    """Return how the grant of this version ended, as the event after it tells."""
-    event = unit.event_of(lease.lease_id, version + 1)
-    if isinstance(event, LockExpired):
-        return event.cause
-    return "revoked" if isinstance(event, LockRevoked) else "released"

@@ -15,7 +15,7 @@ from counterfoil.domain.lock import LockReleased, LockRevoked, LossReason, fence
 
 from ..places import Place
 from ..unit import Unit
-from .leases import why_lost
+from .leases import Ticket, has, why_lost
 
 
 class Granted(NamedTuple):
@@ -29,6 +29,11 @@ class Granted(NamedTuple):
     ends: int | None
     """Where no renewal moves that, because of the `max_hold`."""
     opening_id: int
+
+    @property
+    def ticket(self) -> Ticket:
+        """What it is renewed and released by."""
+        return Ticket(self.lease_id, self.token, self.fence)
 
     def __repr__(self) -> str:
         return f"Granted({self.lease_id}, fence={self.fence})"
@@ -66,8 +71,7 @@ class Hold:
 
     def run(self, unit: Unit) -> Asked:
         """Return the lease, the place in line, or what is in the way; raises `LockHeld` when the line is full."""
-        mine = unit.deadline(self.lease_id)
-        if mine is not None and mine.token == self.token and why_lost(unit, self.lease_id, self.token) is None:
+        if has(unit, self.lease_id, self.token):
             return granted(unit, self.lease_id)
         found = look_at(unit, self.lease_id)
         first = unit.first_in_line(self.lease_id)
@@ -136,7 +140,8 @@ class Leave:
     def run(self, unit: Unit) -> None:
         place = unit.store.lines.place_of(self.lease_id, self.token)
         if place is None:
-            ReleaseKey(self.lease_id, self.token).run(unit)
+            if has(unit, self.lease_id, self.token):
+                release(unit, self.lease_id)
         else:
             unit.leave_line(place)
             if look_at(unit, self.lease_id).in_the_way is None:
@@ -149,15 +154,13 @@ class ReleaseKey:
 
     UNSYNCED: ClassVar[bool] = True
 
-    lease_id: str
-    token: bytes = field(repr=False)
+    ticket: Ticket
 
     def run(self, unit: Unit) -> LossReason | None:
         """Return None if the lease was held until now, and otherwise why it was not."""
-        reason = why_lost(unit, self.lease_id, self.token)
+        reason = why_lost(unit, self.ticket)
         if reason is None:
-            unit.append((Step(self.lease_id, LockReleased()),), Header())
-            pass_on(unit, self.lease_id)
+            release(unit, self.ticket.lease_id)
         return reason
 
 
@@ -233,6 +236,12 @@ def granted(unit: Unit, lease_id: str) -> Granted:
     lease, deadline = unit.lease(lease_id), unit.deadline(lease_id)
     assert lease is not None and deadline is not None
     return Granted(lease_id, deadline.token, lease.fence, deadline.at, deadline.ends, deadline.opening_id)
+
+
+def release(unit: Unit, lease_id: str) -> None:
+    """End the lease that stands by its release."""
+    unit.append((Step(lease_id, LockReleased()),), Header())
+    pass_on(unit, lease_id)
 
 
 def pass_on(unit: Unit, lease_id: str) -> None:

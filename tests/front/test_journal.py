@@ -127,7 +127,7 @@ def test_what_an_operator_changes_or_is_shown_is_recorded(journal: counterfoil.J
         {"verified": False},
         {"revoked_at": datetime.now(UTC) - timedelta(seconds=1)},
         {"expires_at": datetime.now(UTC) - timedelta(seconds=1)},
-        {"issued_at": datetime.now(UTC) + timedelta(minutes=5)},
+        {"issued_at": datetime.now(UTC) + timedelta(hours=5)},
     ],
     ids=["unverified", "revoked", "expired", "issued in the future"],
 )

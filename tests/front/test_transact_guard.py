@@ -10,7 +10,7 @@ import pytest
 import counterfoil
 from counterfoil.domain.event import Event
 from counterfoil.domain.lock import LockExpired, LockReleased, LockRevoked
-from counterfoil.infrastructure.commands.leases import Renew
+from counterfoil.infrastructure.commands.leases import Renew, Ticket
 from counterfoil.infrastructure.sqlite.transact import Transact
 from counterfoil.testing import MovableClock
 
@@ -200,7 +200,7 @@ def test_a_body_that_takes_long_revives_no_lease_of_its_neighbours(
     lease = hold(shop, ttl_s=30)
     with one_group(shop):
         shop.core.committer.submit(Transact[Any](lambda tx: clock.advance("30s"), ()))
-        renewed = shop.core.committer.submit(Renew([(lease.lease_id, lease.token)]))
+        renewed = shop.core.committer.submit(Renew([Ticket(lease.lease_id, lease.token, lease.fence)]))
     assert {lease.token: "ttl"} == renewed.result(30).lost
 
 

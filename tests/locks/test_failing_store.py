@@ -49,7 +49,7 @@ def test_an_asking_that_comes_twice_gets_one_lease_or_one_place(journal: counter
     for token in (b"b", b"c", b"b"):
         assert isinstance(run(journal, asking(journal, token)), InLine)
     assert [1, 2] == [waiter.place for waiter in lock.waiters()]
-    run(journal, ReleaseKey(first.lease_id, first.token))
+    run(journal, ReleaseKey(first.ticket))
     assert not isinstance(run(journal, asking(journal, b"c")), Granted)
     second = run(journal, asking(journal, b"b"))
     assert isinstance(second, Granted)

@@ -16,7 +16,7 @@ from counterfoil.domain.hold import LINE_PLACES, checked_terms
 from counterfoil.domain.ids import lock_id
 from counterfoil.infrastructure import reading_locks
 from counterfoil.infrastructure.commands.holds import ForceRelease, Hold, InLine, Leave, ReleaseKey
-from counterfoil.infrastructure.commands.leases import Renew
+from counterfoil.infrastructure.commands.leases import Renew, Ticket
 from counterfoil.infrastructure.sqlite.store import SQLiteStore
 from tests.locks.conftest import Children, Journals, apart, events, failing, free, in_thread, wait_until, waiting
 
@@ -125,7 +125,7 @@ def make_history(journal: counterfoil.Journal, count: int) -> None:
     for number in range(count // 2):
         token = b"%16d" % number
         submit(Hold(terms, lease_id, "k", token, False))
-        answers.append(submit(ReleaseKey(lease_id, token)))
+        answers.append(submit(ReleaseKey(Ticket(lease_id, token, 0))))
     assert not any(answer.result(120) for answer in answers)
 
 
@@ -212,7 +212,7 @@ def test_no_log_error_or_representation_holds_a_key_or_a_token(
         holding = lock.hold(key)
         with holding as lease:
             token, lease_id = lease.token, lease.lease_id
-            shown += [holding, lock, lease, ReleaseKey(lease_id, token), Leave(lease_id, token), ForceRelease(lease_id, "stuck")]
+            shown += [holding, lock, lease, ReleaseKey(lease.ticket), Leave(lease_id, token), ForceRelease(lease_id, "stuck")]
             shown += [Hold(lock._terms, lease_id, key, token, True), lock.holders(), lock.history(key), lock.history(key).rows]
             for ask in (lambda: lock.hold(key), lambda: lock.try_hold(key)):
                 with pytest.raises(AlreadyHeld) as refused:
@@ -221,7 +221,7 @@ def test_no_log_error_or_representation_holds_a_key_or_a_token(
             with pytest.raises(LockHeld) as held:
                 in_thread(lambda: lock.hold(key, wait="50ms").__enter__())()
             shown += [held.value, journal.core.committer.submit(Hold(lock._terms, lease_id, key, b"x" * 16, True)).result()]
-            shown += [lock.waiters(), journal.core.committer.submit(Renew([(lease_id, b"y" * 16)]))]
+            shown += [lock.waiters(), journal.core.committer.submit(Renew([Ticket(lease_id, b"y" * 16, lease.fence)]))]
             journal.core.committer.submit(Leave(lease_id, b"x" * 16)).result()
         with pytest.raises(LeaseLost) as lost, lock.hold(key):
             in_thread(lambda: lock.force_release(key))()

@@ -177,7 +177,8 @@ class LockMachine(RuleBasedStateMachine):
         if not granted:
             return
         asked = granted[-1 - which % len(granted)]
-        reason = self.run(asked.opening, ReleaseKey(self.lease_id(name), asked.token))
+        assert asked.granted is not None
+        reason = self.run(asked.opening, ReleaseKey(asked.granted.ticket))
         if asked is self.holder(key):
             assert reason is None
             key.holder = None
@@ -192,7 +193,8 @@ class LockMachine(RuleBasedStateMachine):
         if not granted:
             return
         asked = granted[-1 - which % len(granted)]
-        renewed = self.run(asked.opening, Renew([(self.lease_id(name), asked.token)]))
+        assert asked.granted is not None
+        renewed = self.run(asked.opening, Renew([asked.granted.ticket]))
         if asked is self.holder(key):
             key.ends = self.clock.boot() + (PATIENT if asked.patient else HASTY).ttl * 1_000
             assert {asked.token: key.ends} == renewed.standing

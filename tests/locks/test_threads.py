@@ -237,7 +237,7 @@ def test_an_interruption_of_the_wait_gives_the_place_or_the_lease_back(
         else:
             if command is Advance:
                 in_line(lock, 1)
-                journal.core.committer.submit(ReleaseKey(*mine))
+                journal.core.committer.submit(ReleaseKey(mine))
             assert held.taken.wait(PATIENCE)
         signal.pthread_kill(main, signal.SIGUSR1)
 
@@ -249,7 +249,7 @@ def test_an_interruption_of_the_wait_gives_the_place_or_the_lease_back(
     try:
         if command is Advance:
             assert holder._lease is not None
-            mine = (holder._lease.lease_id, holder._lease.token)
+            mine = holder._lease.ticket
         with writer_held(journal.core, command or Stop) as held:
             done = in_thread(interrupt)
             with pytest.raises(Stop):

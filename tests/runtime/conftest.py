@@ -26,7 +26,7 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.operation import Operation
 from counterfoil.infrastructure.commands.admission import AdmitInbound
-from counterfoil.infrastructure.commands.leases import Renew
+from counterfoil.infrastructure.commands.leases import Renew, Ticket
 from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.journal import Journal
@@ -241,7 +241,7 @@ class Host:
     async def renew(self) -> None:
         """Renew the leases of this host's routes now."""
         kept = self.core.waiting.of_loop()._kept.values()
-        await self.core.committer.submit_async(Renew([(lease.lease_id, lease.token) for lease in kept]))
+        await self.core.committer.submit_async(Renew([Ticket(lease.lease_id, lease.token, lease.fence) for lease in kept]))
 
     @contextmanager
     def failing(
