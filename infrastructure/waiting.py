@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 LOOK_NS: Final = 250_000_000
 """How often somebody who waits is looked after, whether or not anything was heard."""
+BURST: Final = 8
+"""Rings that are heard at once from which some may have been lost: the kernel keeps about ten for whoever does not listen."""
 
 
 class Seat:
@@ -81,6 +84,8 @@ class Waiting:
         self._loops: dict[asyncio.AbstractEventLoop, LoopKeeper] = {}
         self._bell: Bell | None = None
         self._thread: threading.Thread | None = None
+        self._next_look = 0.0
+        """When all keys are looked at again, in seconds of this process's timers."""
         self._closing = False
         self.threads = ThreadKeeper(core, self)
 
@@ -272,15 +277,15 @@ class Waiting:
             self._look_at_lease(lease_id)
         now = self._core.clock.boot()
         with self._guard:
-            waited = set(self._ways)
             due = {lease_id for lease_id, way in self._ways.items() if now >= way.at}
-            due |= {lease_id for lease_id, way in self._ways.items() if self._has_ended(way.opening_id)}
+            waited = set(self._ways) - due
             told = [command for at, command in self._unheard if now >= at]
             self._unheard = [(at, command) for at, command in self._unheard if now < at]
         for command in told:
             self.give_up(command)
-        if waited and outside.changed():
-            due |= self._core.read(partial(self._free, waited - due))
+        if waited and (time.monotonic() >= self._next_look or len(heard) >= BURST):
+            self._next_look = time.monotonic() + LOOK_NS / 1e9
+            due |= self._unrung(waited, outside)
         self.look(heard | due)
         delay = self.threads.tick()
         with self._guard:
@@ -292,9 +297,14 @@ class Waiting:
             times.append(self._core.clock.boot() + int(delay * 1e9))
         return min(times, default=None)
 
-    def _has_ended(self, opening_id: int | None) -> bool:
-        """Tell whether an opening in the way has died, be it that it could not be watched."""
-        return opening_id is not None and not self._core.is_live(opening_id)
+    def _unrung(self, waited: set[str], outside: Outside) -> set[str]:
+        """Return the keys that have come free, although nobody may have rung for them."""
+        with self._guard:
+            ways = {lease_id: self._ways[lease_id] for lease_id in waited if lease_id in self._ways}
+        openings = {way.opening_id for way in ways.values() if way.opening_id is not None}
+        ended = {opening_id for opening_id in openings if not self._core.is_live(opening_id)}
+        free = {lease_id for lease_id, way in ways.items() if way.opening_id in ended}
+        return free | self._core.read(partial(self._free, waited - free)) if outside.changed() else free
 
     def _free(self, lease_ids: set[str], store: SQLiteStore) -> set[str]:
         """Return those of these keys that nobody holds."""
