@@ -168,8 +168,7 @@ def settle(
         and is_current(lease, deadline, fence, context.world)
     )
     if not current:
-        refusal = OperationLateRefused(outcome=answer.outcome, fence=fence_text(fence))
-        return False, (Step(operation.operation_id, refusal, "agent", causation=operation.version),)
+        return False, refuse_late(operation, answer.outcome, fence)
     settled = OperationSettled(
         outcome=answer.outcome,
         replied=bool(answer.reply),
@@ -184,6 +183,12 @@ def settle(
     if answer.leaf is not None:
         steps.append(Step(operation.route, BindingAdvanced(leaf=answer.leaf), "agent", causation=settled_at))
     return True, tuple(steps)
+
+
+def refuse_late(operation: Operation, outcome: Outcome, fence: int) -> Steps:
+    """Record that a result was refused, because its worker had lost its lease."""
+    refusal = OperationLateRefused(outcome=outcome, fence=fence_text(fence))
+    return (Step(operation.operation_id, refusal, "agent", causation=operation.version),)
 
 
 def settle_unclaimed(operation: Operation, answer: Answer, context: Context) -> Steps:

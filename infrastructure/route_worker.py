@@ -25,7 +25,7 @@ from counterfoil.domain.turn import Answer, Delivery, cut
 
 from .callbacks import Agent, Ended, in_thread, is_async
 from .commands.holds import Granted
-from .commands.turn import Claim, Claimed, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
+from .commands.turn import Claim, Claimed, Disown, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
 from .owed import Owed
 from .remembering import reply_to, text_of
 
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 FAILURE_NOTICE: Final = "Sorry, this could not be answered."
 """What a person is told when a run failed: never what the failure said."""
+LEASE_LOST: Final = "lease_lost"
+"""Why a run was told to end that may no longer tell how it ended."""
 FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 2.0
 
@@ -193,7 +195,7 @@ class RouteWorker:
         self._let_go()
         self.routes.counters["lease_losses"] += 1
         if self.run is not None:
-            self.run.abort("lease_lost")
+            self.run.abort(LEASE_LOST)
 
     async def _work(self) -> None:
         retry = FIRST_RETRY
@@ -374,23 +376,28 @@ class RouteWorker:
         return "idle" if settled.released and not self.jobs else "again"
 
     async def _answer(self, operation: Operation, fence: int, agent: Agent, turn: Turn) -> Answer | None:
-        """Run the agent and return how the run ended; None when it did not, and nobody can tell."""
+        """Run the agent and return how the run ended; None when nobody can tell, or it is no longer this worker's to tell."""
         if self.routes.stopping:
             return Answer("cancelled", "cancelled_at_shutdown")
         limits = self.routes.limits
         run = self.run = Run(agent, turn)
         self.routes.keep_watching()
         self.routes.counters["active"] += 1
+        ended = False
         try:
-            if await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6):
-                return run.answer()
+            ended = await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6)
         finally:
             self.routes.counters["active"] -= 1
             self.run = None
             if not run.task.done():
                 self.routes.refuse_late(run, operation.operation_id, fence)
-        given_up = self._owe(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
-        self._landed(given_up, await self.routes.insist(given_up))
+        if run.reason == LEASE_LOST:
+            if ended:
+                await self._tell(Disown(operation.operation_id, fence, run.answer().outcome))
+            return None
+        if ended:
+            return run.answer()
+        await self._tell(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
         return None
 
     async def _deliver(self, operation: Operation, job: Job, text: str) -> Settled:
@@ -411,11 +418,16 @@ class RouteWorker:
 
     # What must not be lost.
 
-    def _owe(self, command: Settle | GiveUp | Mark) -> Owed[Settled | None]:
+    def _owe(self, command: Settle | Disown | GiveUp | Mark) -> Owed[Settled | None]:
         """Submit a command that must not be lost; the end of this task leaves it, under way or not, to the next `stop`."""
         self.owed = owed = Owed[Settled | None](self.routes.core.committer, command)
         owed.submit()
         return owed
+
+    async def _tell(self, command: Disown | GiveUp) -> None:
+        """Submit a command that has no answer until the journal has it."""
+        owed = self._owe(command)
+        self._landed(owed, await self.routes.insist(owed))
 
     async def _insist(self, command: Settle | Mark) -> Settled:
         """Submit a command until the journal has it."""

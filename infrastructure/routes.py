@@ -19,7 +19,7 @@ from counterfoil.domain.operation import Operation, Outcome
 
 from .callbacks import Ended
 from .commands.admission import AdmitInbound, Admitted
-from .commands.turn import Claimed, Settle
+from .commands.turn import Claimed, Disown, Settle
 from .committer import Command
 from .core import Core
 from .found import Found, fences, find
@@ -27,7 +27,7 @@ from .hosted import Hosted
 from .journal_async import AsyncJournal
 from .keeper import LoopKeeper
 from .owed import Owed
-from .route_worker import FIRST_RETRY, LONGEST_RETRY, Job, RouteWorker, Run
+from .route_worker import FIRST_RETRY, LEASE_LOST, LONGEST_RETRY, Job, RouteWorker, Run
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,10 @@ class Routes:
 
         def ended(_: asyncio.Task[Ended]) -> None:
             with suppress(CounterfoilError):
-                Owed(self.core.committer, Settle(operation_id, fence, run.answer())).submit()
+                answer = run.answer()
+                lost = run.reason == LEASE_LOST
+                command = Disown(operation_id, fence, answer.outcome) if lost else Settle(operation_id, fence, answer)
+                Owed(self.core.committer, command).submit()
 
         self.host.keep(run.task)
         run.task.add_done_callback(ended)

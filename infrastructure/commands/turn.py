@@ -10,7 +10,7 @@ from counterfoil.domain.decision import SYSTEM, Actor, Step, Steps
 from counterfoil.domain.event import Header
 from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, lock_id
 from counterfoil.domain.lock import LockReleased, is_current
-from counterfoil.domain.operation import Operation
+from counterfoil.domain.operation import Operation, Outcome
 from counterfoil.domain.turn import Answer, Delivery
 
 from ..unit import Unit, header_of
@@ -110,6 +110,26 @@ class Settle:
         unit.append_for(operation, steps)
         released = settled and not self.answer.reply and release_if_idle(unit, operation, self.fence)
         return Settled("settled" if settled else "late", _now(unit, operation), released)
+
+
+@dataclass(frozen=True, slots=True)
+class Disown:
+    """
+    Refuse the result of a worker that has taken its lease for lost, be it that the lease stands: it cut its run off, and what it
+    has is no answer. Nobody can tell what the run did, so the operation stays as it is; a lease that stands is given back.
+    """
+
+    operation_id: str
+    fence: int
+    outcome: Outcome
+
+    def run(self, unit: Unit) -> None:
+        operation = unit.operation(self.operation_id)
+        assert operation is not None
+        lease_id = route_lease(unit, operation.route)
+        unit.append_for(operation, turn.refuse_late(operation, self.outcome, self.fence))
+        if is_current(unit.lease(lease_id), unit.deadline(lease_id), self.fence, unit.context.world):
+            unit.append_for(operation, (Step(lease_id, LockReleased()),))
 
 
 @dataclass(frozen=True, slots=True)

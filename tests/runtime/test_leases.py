@@ -385,3 +385,27 @@ async def claimed(host: Host, times: int) -> bool:
 
 async def lease_held(host: Host) -> bool:
     return await host.count("cf_deadline") == 1
+
+
+@pytest.mark.contract("RUN-05", "RUN-06", "RUN-02")
+@pytest.mark.parametrize("stubborn", [False, True], ids=["heeds the abort", "goes on"])
+async def test_a_worker_that_took_its_lease_for_lost_settles_nothing_though_it_stands(hosts: Hosts, stubborn: bool) -> None:
+    """The renewal landed, and its answer came too late to be believed: what was cut off is no answer, and stays listed."""
+    host = await hosts.open(lease_ttl="300s", stop_deadline="1s")
+    held = host.held(stubborn=stubborn)
+    operation_id = await host.accept("m1")
+    await held.started.wait()
+    (worker,) = host.runtime._routes._workers.values()
+    assert worker.lease is not None
+    worker.lease.passed()
+    await host.drain()
+    assert "executing" == (await host.unresolved())[operation_id].state
+    held.go.set()
+    await host.until_event("operation.late_refused")
+    host.on_turn = host._echo
+    await host.answer("m2")
+
+    assert ["m2"] == [reply.in_reply_to for reply in host.sent]
+    assert [operation_id] == list(await host.unresolved())
+    assert [] == await host.states("operation.execution_unknown")
+    assert 1 == host.journal.diagnostics()["lease_losses"]
