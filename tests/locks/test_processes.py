@@ -245,7 +245,7 @@ def test_a_frozen_waiter_is_stepped_over_and_served_when_it_wakes(lock: counterf
 def test_a_frozen_waiter_keeps_nobody_from_a_key_that_is_free(lock: counterfoil.Lock, children: Children, path: Path) -> None:
     """After its offer has passed the key is had by whoever asks, in line or not; and once awake it has its turn."""
     with lock.hold("k"):
-        frozen = children(WAITER, path, "1s")
+        frozen = children(WAITER, path, "3s")
         in_line(lock, 1)
         frozen.freeze()
     assert not free(lock, "k")
