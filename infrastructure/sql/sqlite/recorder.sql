@@ -17,5 +17,5 @@ WHERE position BETWEEN ? AND ? ORDER BY position LIMIT ?
 -- A stretch of the history, of some topics only, which come as a JSON array.
 SELECT position, originator_id, originator_version, type, type_version, state FROM cf_event
 WHERE position BETWEEN ? AND ?
-    AND CASE type_version WHEN 0 THEN type ELSE type || '/' || type_version END IN (SELECT value FROM json_each(?))
+    AND CASE type_version WHEN 0 THEN type ELSE type || '/' || type_version END IN (SELECT value FROM temp.json_each(?))
 ORDER BY position LIMIT ?

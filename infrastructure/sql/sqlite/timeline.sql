@@ -6,14 +6,14 @@ FROM cf_event
 
 -- fragment: filter
 -- What a page of the timeline lets through, beside the way it goes by.
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM temp.json_each(:scopes)))
   AND (:connection IS NULL OR connection = :connection)
-  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM json_each(:conversations)))
-  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM json_each(:threads)))
-  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM json_each(:actors)))
+  AND (:conversations IS NULL OR hex(conversation) IN (SELECT value FROM temp.json_each(:conversations)))
+  AND (:threads IS NULL OR hex(thread) IN (SELECT value FROM temp.json_each(:threads)))
+  AND (:actors IS NULL OR hex(actor) IN (SELECT value FROM temp.json_each(:actors)))
   AND (:actor_kind IS NULL OR actor_kind = :actor_kind)
   AND (:correlation IS NULL OR correlation = :correlation)
-  AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+  AND (:types IS NULL OR type IN (SELECT value FROM temp.json_each(:types)))
   AND (:settled IS NULL OR CASE WHEN type_version > 0 THEN json_extract(CAST(state AS TEXT), '$.outcome') END = :settled)
 
 -- name: by_position
@@ -91,7 +91,7 @@ SELECT position, scope_id FROM cf_event WHERE originator_id = ? AND originator_v
 SELECT cf_event.position
 FROM cf_external_id JOIN cf_event USING (position)
 WHERE external_id = :external_id AND type = 'operation.admitted'
-  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+  AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM temp.json_each(:scopes)))
 ORDER BY cf_event.position
 
 -- name: grant_at
@@ -112,21 +112,21 @@ SELECT operation, operation_id, scope_id, connection, state, reply_state, attemp
         )
     END
 FROM cf_unresolved_v1
-WHERE operation > :after AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes)))
+WHERE operation > :after AND (:scopes IS NULL OR hex(scope_id) IN (SELECT value FROM temp.json_each(:scopes)))
 ORDER BY operation LIMIT :limit
 
 -- name: statistics_totals
 -- Counts and latencies by connection and measure.
 SELECT NULL, connection, measure, sum(events), sum(total_us), max(longest_us)
 FROM cf_statistics_v1
-WHERE :scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes))
+WHERE :scopes IS NULL OR hex(scope_id) IN (SELECT value FROM temp.json_each(:scopes))
 GROUP BY connection, measure ORDER BY connection, measure
 
 -- name: statistics_by_hour
 -- Counts and latencies by hour, connection and measure.
 SELECT hour, connection, measure, sum(events), sum(total_us), max(longest_us)
 FROM cf_statistics_v1
-WHERE :scopes IS NULL OR hex(scope_id) IN (SELECT value FROM json_each(:scopes))
+WHERE :scopes IS NULL OR hex(scope_id) IN (SELECT value FROM temp.json_each(:scopes))
 GROUP BY hour, connection, measure ORDER BY hour, connection, measure
 
 -- name: subjects_by_value
