@@ -77,7 +77,7 @@ class Committer:
     def __init__(self, run_group: RunGroup, *, name: str) -> None:
         self._run_group = run_group
         self._queue: SimpleQueue[Request[Any] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: what a collection frees may give a key back, anywhere
         self._closed = False
         self._pid = os.getpid()
         self._name = name
@@ -118,9 +118,19 @@ class Committer:
             if self._closed:
                 raise Closed("the journal is closed; open it again")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+                self._start(threading.Thread(target=self._work, name=self._name, daemon=True))
             self._queue.put(request)
+
+    def _start(self, thread: threading.Thread) -> None:
+        """Start the writer, unless a call that came in between has."""
+        if self._thread is not None:
+            return
+        self._thread = thread
+        try:
+            thread.start()
+        except BaseException:
+            self._thread = None
+            raise
 
     def _work(self) -> None:
         last = False

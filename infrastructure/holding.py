@@ -21,16 +21,17 @@ from counterfoil.domain.hold import Terms
 from counterfoil.domain.ids import lock_id
 
 from .calls import refuse_in_event_loop
-from .commands.holds import Asked, Granted, Hold, InLine, Leave
+from .commands.holds import Asked, Granted, Hold, InLine
 from .core import Core
-from .held import HeldLease
+from .held import HeldLease, LeaseView
 from .inside import refuse_inside
+from .keeper import Keeper
 from .tokens import new_token
 from .waiting import Seat
 
 log = logging.getLogger(__name__)
 
-L = TypeVar("L", bound=HeldLease)
+L = TypeVar("L", bound=LeaseView)
 R = TypeVar("R")
 
 _MINE: Final[ContextVar[tuple[HeldLease, ...]]] = ContextVar("counterfoil_leases", default=())
@@ -40,21 +41,20 @@ _MINE: Final[ContextVar[tuple[HeldLease, ...]]] = ContextVar("counterfoil_leases
 class Asking(Generic[L]):
     """One asking for a key, until it is answered."""
 
-    def __init__(
-        self, core: Core, terms: Terms, key: str, wait: int | None, make: Callable[[Core, Terms, str, Granted], L]
-    ) -> None:
+    def __init__(self, core: Core, terms: Terms, key: str, wait: int | None, show: Callable[[Core, HeldLease], L]) -> None:
         """Ask for nothing yet. `wait` is in microseconds; None asks whether the key is free, and takes it then."""
         self._core = core
         self._terms = terms
         self._key = key
         self._wait = wait
-        self._make = make
-        self._lease: L | None = None
+        self._show = show
+        self._entered = False
+        self._held: HeldLease | None = None
         self._lease_id = lock_id(core.engine.journal_key, terms.lock, key)
 
     def _ask(self) -> Hold:
         refuse_inside()
-        if self._lease is not None:
+        if self._entered:
             raise RuntimeError("the block is entered already; call hold or try_hold for each")
         self._core.refuse_in_child()  # where no lock that another thread had at the fork may be asked for
         if any(lease.lease_id == self._lease_id and lease.is_in_the_way for lease in _MINE.get()):
@@ -64,47 +64,64 @@ class Asking(Generic[L]):
                 lease_id=self._lease_id,
                 key=self._key,
             )
+        self._entered = True
         return Hold(self._terms, self._lease_id, self._key, new_token(), bool(self._wait))
 
-    def _answered(self, seat: Seat, answer: Asked) -> L | None:
-        """Return the lease that was given, None when the key is not free and that was the question."""
-        self._core.waiting.stand(seat)
+    def _answered(self, seat: Seat, answer: Asked, keeper: Keeper) -> HeldLease | None:
+        """Return the lease that was given, from now on renewed; None when the key is not free and that was the question."""
+        waiting = self._core.waiting
+        waiting.stand(seat)
         if not isinstance(answer, Granted):
             if self._wait is not None:
                 raise self._held_by_another()
+            self._entered = False
             return None
-        self._core.waiting.open(answer.opening_id)
-        lease = self._make(self._core, self._terms, self._key, answer)
-        lease.check()  # it may have run out before its caller came to it
-        _MINE.set((*_MINE.get(), lease))
-        self._lease = lease
-        return lease
+        waiting.listener.open(answer.opening_id)
+        held = HeldLease(self._core, self._terms, self._key, answer)
+        keeper.keep(held)
+        try:
+            held.check()  # it may have run out, or the journal may be closed, before its caller came to it
+        except BaseException:
+            keeper.leave(held)
+            raise
+        _MINE.set((*(each for each in _MINE.get() if each.is_in_the_way), held))
+        self._held = held
+        return held
 
-    def _left(self) -> L | None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
+    def _given_up(self, seat: Seat) -> None:
+        """The asking came to nothing: what it got, if anything, is given back."""
+        self._entered = False
+        self._core.waiting.leave(seat)
+
+    def _left(self) -> HeldLease | None:
+        held, self._held = self._held, None
+        self._entered = False
+        if held is not None:
             self._core.refuse_in_child()
-            _MINE.set(tuple(each for each in _MINE.get() if each is not lease))
-        return lease
+            _MINE.set(tuple(each for each in _MINE.get() if each is not held))
+        return held
 
-    def _not_released(self, lease: L, failure: BaseException) -> None:
+    def _not_released(self, held: HeldLease, failure: BaseException) -> None:
         """
         Nobody knows whether the journal was told that the lease is let go. With its opening it has ended; otherwise it is told
         again, and what is no matter of the journal's, such as a cancel, goes on.
         """
         if isinstance(failure, Closed):
-            lease.lost("opening_ended")
+            held.lost("opening_ended")
             return
-        self._core.waiting.give_up(Leave(lease.lease_id, lease.token))
-        lease.released(None)
+        self._core.waiting.give_up(held.lease_id, held.token)
+        held.released(None)
         if not isinstance(failure, JournalUnavailable):
             raise failure
         log.warning("a lease could not be released: %s; it is tried again", type(failure).__name__)
 
-    def _end(self, lease: L, error: BaseException | None) -> None:
+    def _end(self, held: HeldLease, error: BaseException | None) -> None:
         """Raise `LeaseLost` at the end of a block whose lease did not last that long."""
-        if lease.reason != "released":
-            raise lease.loss() from error
+        if held.reason == "released":
+            return
+        if held.reason == "ttl":  # by the own clock; a renewal may have landed without its answer, and the key is not needed
+            self._core.waiting.give_up(held.lease_id, held.token)
+        raise held.loss() from error
 
     def _held_by_another(self) -> LockHeld:
         what = (
@@ -119,11 +136,15 @@ class AsyncHolding(Asking[L], Generic[L, R]):
     async def __aenter__(self) -> R:
         command, core = self._ask(), self._core
         began = time.monotonic()
-        seat = core.waiting.sit(command.lease_id, command.token)
+        try:
+            seat = core.waiting.sit(command.lease_id, command.token, asyncio.get_running_loop())
+        except BaseException:
+            self._entered = False
+            raise
         try:
             answer = await core.committer.submit_async(command)
             if isinstance(answer, InLine):
-                core.waiting.open(answer.opening_id)
+                core.waiting.listener.open(answer.opening_id)
                 core.waiting.wait_behind(seat, answer.in_the_way)
                 granted = asyncio.wrap_future(seat.granted)
                 assert self._wait is not None
@@ -131,18 +152,19 @@ class AsyncHolding(Asking[L], Generic[L, R]):
                 if not granted.done():
                     raise self._held_by_another()
                 answer = granted.result()
-            lease = self._answered(seat, answer)
+            self._keeper = core.waiting.of_loop()
+            held = self._answered(seat, answer, self._keeper)
         except BaseException:
-            core.waiting.leave(seat)
+            self._given_up(seat)
             raise
-        if lease is not None:
-            self._task = asyncio.current_task()
-            assert self._task is not None
-            self._cancelling = self._task.cancelling()
-            self._told = False
-            lease.on_loss = self._cancel
-            core.waiting.of_loop().keep(lease)
-        return lease  # type: ignore[return-value]
+        if held is None:
+            return None  # type: ignore[return-value]
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._cancelling = self._task.cancelling()
+        self._told = False
+        held.on_loss = self._cancel  # not before: a task is not cancelled while it runs, which would outlast the block
+        return self._show(core, held)  # type: ignore[return-value]
 
     def _cancel(self) -> None:
         assert self._task is not None
@@ -152,22 +174,22 @@ class AsyncHolding(Asking[L], Generic[L, R]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        lease = self._left()
-        if lease is None:
+        held = self._left()
+        if held is None:
             return
-        lease.on_loss = None
-        self._core.waiting.of_loop().leave(lease)
+        held.on_loss = None
+        self._keeper.leave(held)
         task, self._task = self._task, None
         if self._told and task is not None:
             cancelled_too = task.uncancel() > self._cancelling
             if cancelled_too and isinstance(error, asyncio.CancelledError):
                 return  # by somebody else
-        if lease.reason is None:
+        if held.reason is None:
             try:
-                lease.released(await self._core.committer.submit_async(lease.let_go()))
+                held.released(await self._core.committer.submit_async(held.let_go()))
             except BaseException as failure:
-                self._not_released(lease, failure)
-        self._end(lease, error)
+                self._not_released(held, failure)
+        self._end(held, error)
 
 
 class Holding(Asking[L], Generic[L, R]):
@@ -177,33 +199,35 @@ class Holding(Asking[L], Generic[L, R]):
         refuse_in_event_loop()
         command, core = self._ask(), self._core
         began = time.monotonic()
-        seat = core.waiting.sit(command.lease_id, command.token)
+        try:
+            seat = core.waiting.sit(command.lease_id, command.token)
+        except BaseException:
+            self._entered = False
+            raise
         try:
             answer = core.committer.submit(command).result()
             if isinstance(answer, InLine):
-                core.waiting.open(answer.opening_id)
+                core.waiting.listener.open(answer.opening_id)
                 core.waiting.wait_behind(seat, answer.in_the_way)
                 assert self._wait is not None
                 try:
                     answer = seat.granted.result(max(0.0, self._wait / 1e6 - (time.monotonic() - began)))
                 except WaitIsOver:
                     raise self._held_by_another() from None
-            lease = self._answered(seat, answer)
+            held = self._answered(seat, answer, core.waiting.listener.threads)
         except BaseException:
-            core.waiting.leave(seat)
+            self._given_up(seat)
             raise
-        if lease is not None:
-            core.waiting.threads.keep(lease)
-        return lease  # type: ignore[return-value]
+        return None if held is None else self._show(core, held)  # type: ignore[return-value]
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        lease = self._left()
-        if lease is None:
+        held = self._left()
+        if held is None:
             return
-        self._core.waiting.threads.leave(lease)
-        if lease.reason is None:
+        self._core.waiting.listener.threads.leave(held)
+        if held.reason is None:
             try:
-                lease.released(self._core.committer.submit(lease.let_go()).result())
+                held.released(self._core.committer.submit(held.let_go()).result())
             except BaseException as failure:
-                self._not_released(lease, failure)
-        self._end(lease, error)
+                self._not_released(held, failure)
+        self._end(held, error)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -63,6 +64,8 @@ class Keeper:
         self._guard = threading.RLock()
         self._kept: dict[bytes, Kept] = {}
         """By token: one of a key may be lost and not know it when the next of the same key comes."""
+        self._keys: Counter[str] = Counter()
+        """How many leases of each key are kept."""
         self._under_way: set[bytes] = set()
         """The leases whose renewal has been submitted and not answered, by token."""
         self._closed = False
@@ -80,6 +83,7 @@ class Keeper:
         lease.due = time.monotonic() + lease.ttl / 1e6 / RENEWALS
         with self._guard:
             self._kept[lease.token] = lease
+            self._keys[lease.lease_id] += 1
             closed = self._closed
         if closed:  # between the grant and now
             self._end(lease, partial(lease.lost, "opening_ended"))
@@ -89,13 +93,21 @@ class Keeper:
     def leave(self, lease: Kept) -> None:
         """Renew a lease no longer."""
         with self._guard:
-            if self._kept.get(lease.token) is lease:
-                del self._kept[lease.token]
+            self._drop(lease)
+
+    def _drop(self, lease: Kept) -> bool:
+        """Keep a lease no longer, and tell whether it was kept."""
+        if self._kept.get(lease.token) is not lease:
+            return False
+        del self._kept[lease.token]
+        self._keys[lease.lease_id] -= 1
+        if not self._keys[lease.lease_id]:
+            del self._keys[lease.lease_id]
+        return True
 
     def has(self, lease_id: str) -> bool:
         """Tell whether a lease of this key is kept."""
-        with self._guard:
-            return any(lease.lease_id == lease_id for lease in self._kept.values())
+        return lease_id in self._keys
 
     def look(self, lease_id: str) -> None:
         """See at once whether a lease stands: somebody says that it was taken."""
@@ -180,10 +192,9 @@ class Keeper:
 
     def _end(self, lease: Kept, tell: Callable[[], None]) -> None:
         with self._guard:
-            if self._kept.get(lease.token) is not lease:
-                return
-            del self._kept[lease.token]
-        tell()
+            kept = self._drop(lease)
+        if kept:
+            tell()
 
     def _arm_next(self) -> None:
         delay = self._next()

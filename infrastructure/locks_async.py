@@ -10,30 +10,34 @@ from counterfoil.domain.ids import checked_word, lock_id
 
 from . import reading_locks
 from .calls import AsyncCalls
-from .commands.holds import ForceRelease, Granted
+from .commands.holds import ForceRelease
 from .commands.leases import Renew
 from .core import Core
-from .held import HeldLease
+from .held import HeldLease, LeaseView
 from .holding import AsyncHolding
 from .pages import Page
 from .reading_locks import Holder, KeyEvent, Waiter
 
 
-class AsyncLease(AsyncCalls, HeldLease):
-    """A lease, held for the length of its block."""
+class AsyncLease(AsyncCalls, LeaseView):
+    """
+    A lease, held for the length of its block.
 
-    def __init__(self, core: Core, terms: Terms, key: str, granted: Granted) -> None:
+    It lasts its ttl from its last renewal, which comes by itself, and `max_hold` from its grant at the longest.
+    """
+
+    def __init__(self, core: Core, held: HeldLease) -> None:
         AsyncCalls.__init__(self, core)
-        HeldLease.__init__(self, core, terms, key, granted)
+        LeaseView.__init__(self, held)
 
     async def extend(self) -> None:
         """Renew it now: it lasts its ttl from here on. Raises `LeaseLost` if it has ended."""
         self.check()
-        self.extended(await self._submit(Renew([self.ticket])))
+        self._held.extended(await self._submit(Renew([self._held.ticket])))
 
     async def release(self) -> bool:
         """Let it go before the end of its block; tells whether it was held until now."""
-        return self.released(await self._submit(self.let_go()))
+        return self._held.released(await self._submit(self._held.let_go()))
 
 
 class AsyncLock(AsyncCalls):
@@ -55,13 +59,18 @@ class AsyncLock(AsyncCalls):
         """
         Hold a key for the length of an `async with` block, after waiting for it in line for at most `wait`.
 
-        First come, first served, whatever process it came from. Raises `LockHeld` when the wait is over, and `AlreadyHeld` inside
-        a block that holds the key. A block whose lease is lost ends in `LeaseLost`.
+        First come, first served, whatever process it came from. Raises `LockHeld` when the wait is over, and `AlreadyHeld` at
+        once inside a block that holds the key, and in tasks that were begun there: they inherit it. A block whose lease is lost
+        ends in `LeaseLost`.
         """
         return AsyncHolding(self._core, self._terms, checked_key(key), checked_wait(wait), AsyncLease)
 
     def try_hold(self, key: str | int | bytes) -> AsyncHolding[AsyncLease, AsyncLease | None]:
-        """Hold a key for the length of an `async with` block, if it is free now: the block gets a lease, or None."""
+        """
+        Hold a key for the length of an `async with` block, if it is free now: the block gets a lease, or None.
+
+        Raises `AlreadyHeld` and `LeaseLost` as `hold` does.
+        """
         return AsyncHolding(self._core, self._terms, checked_key(key), None, AsyncLease)
 
     async def holders(self) -> list[Holder]:

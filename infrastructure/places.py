@@ -28,10 +28,6 @@ class Place(NamedTuple):
     its opening let an offer pass.
     """
 
-    @property
-    def stepped_over(self) -> bool:
-        return self.offered_until == 0
-
     def may_take(self, boot_now: int) -> bool:
         """Tell whether it has not been offered the key, or still is."""
         return self.offered_until is None or boot_now < self.offered_until

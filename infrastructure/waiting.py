@@ -1,9 +1,8 @@
 """
-Those who wait in this opening for keys of locks, and the one thread that hears for all of them.
+Those who wait in this opening for keys of locks.
 
 A key that comes free is offered, by the command that freed it, to the first in its line. The opening of that one is rung, and
-takes the key by a command of its own. What nobody rings for is seen here: that an opening in the way has died, that a lease or an
-offer has run out, and, four times a second while anybody waits, what a ring that was lost would have told.
+takes the key by a command of its own.
 """
 
 from __future__ import annotations
@@ -11,58 +10,61 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from counterfoil.domain.errors import Closed, CounterfoilError, JournalUnavailable
 from counterfoil.domain.hold import InTheWay
-from counterfoil.domain.lock import Clockwork, stands
 
 from .commands.holds import Advance, Advanced, Granted, Leave
-from .commands.leases import Renew
-from .found import LEASES
-from .keeper import Keeper, LoopKeeper
-from .sqlite.bell import Bell, new_bell, ring
+from .keeper import LoopKeeper
+from .listening import LOOK_NS, Listener
+from .sqlite.bell import ring
 from .sqlite.deaths import watch_death
 from .sqlite.descriptor import side_file
-from .sqlite.outside import Outside
-from .sqlite.store import SQLiteStore
 
 if TYPE_CHECKING:
     from .core import Core
 
 log = logging.getLogger(__name__)
 
-LOOK_NS: Final = 250_000_000
-"""How often somebody who waits is looked after, whether or not anything was heard."""
-BURST: Final = 8
-"""Rings that are heard at once from which some may have been lost: the kernel keeps about ten for whoever does not listen."""
-
 
 class Seat:
     """A caller that asks for a key, and may have to wait for it."""
 
-    __slots__ = ("_granted", "lease_id", "token")
+    __slots__ = ("_granted", "_guard", "_loop", "lease_id", "token")
 
-    def __init__(self, lease_id: str, token: bytes) -> None:
+    def __init__(self, lease_id: str, token: bytes, guard: threading.RLock, loop: asyncio.AbstractEventLoop | None) -> None:
         self.lease_id = lease_id
         self.token = token
+        self._guard = guard
+        self._loop = loop
         self._granted: Future[Granted] | None = None
 
     @property
     def granted(self) -> Future[Granted]:
         """What the caller waits for; made when it does, which most need not."""
-        if self._granted is None:
-            with _making:
-                self._granted = self._granted or Future()
-        return self._granted
+        with self._guard:
+            if self._granted is None:
+                self._granted = Future()
+            return self._granted
 
+    def take(self, granted: Granted) -> bool:
+        """Give the caller its lease, and tell whether it is still there."""
+        if self._loop is not None and self._loop.is_closed():
+            return False
+        if not self.granted.set_running_or_notify_cancel():
+            return False
+        self.granted.set_result(granted)
+        return True
 
-_making: Final = threading.Lock()
+    def close(self, error: Closed) -> None:
+        """Tell the caller that it gets nothing."""
+        if self.granted.set_running_or_notify_cancel():
+            self.granted.set_exception(error)
 
 
 class Waiting:
@@ -73,27 +75,23 @@ class Waiting:
         self._guard = threading.RLock()
         self._seats: dict[str, dict[bytes, Seat]] = {}
         self._ways: dict[str, InTheWay] = {}
-        self._watched: set[int] = set()
+        """What is in the way of those who wait for a key, as far as it is known."""
+        self._watches: dict[int, Callable[[], None]] = {}
+        """What takes the watch of an opening's end back."""
         self._advancing: set[str] = set()
         self._again: set[str] = set()
         """Keys that are to be looked at once more, because something was heard of them while they were being looked at."""
         self._unheard: list[tuple[int, Leave]] = []
         """What the store did not take, and when it is told again."""
-        self._armed: int | None = None
-        """When the thread looks again by itself; None while it does not, and while it looks: then it is to look once more."""
         self._loops: dict[asyncio.AbstractEventLoop, LoopKeeper] = {}
-        self._bell: Bell | None = None
-        self._thread: threading.Thread | None = None
-        self._next_look = 0.0
-        """When all keys are looked at again, in seconds of this process's timers."""
         self._closing = False
-        self.threads = ThreadKeeper(core, self)
+        self.listener: Final = Listener(core, self)
 
     # Callers.
 
-    def sit(self, lease_id: str, token: bytes) -> Seat:
+    def sit(self, lease_id: str, token: bytes, loop: asyncio.AbstractEventLoop | None = None) -> Seat:
         """Take a seat, before the key is asked for: so no grant comes to nobody. Raises `Closed` once the journal is closing."""
-        seat = Seat(lease_id, token)
+        seat = Seat(lease_id, token, self._guard, loop)
         with self._guard:
             if self._closing:
                 raise closed()
@@ -112,19 +110,23 @@ class Waiting:
     def leave(self, seat: Seat) -> None:
         """Give up a seat, and in the journal the place or the lease that it came to; until the journal has that."""
         self.stand(seat)
-        self.give_up(Leave(seat.lease_id, seat.token))
+        self.give_up(seat.lease_id, seat.token)
 
-    def give_up(self, command: Leave) -> None:
+    def give_up(self, lease_id: str, token: bytes) -> None:
         """Have a place or lease given up, again and again until the journal has that."""
+        self._give_up(Leave(lease_id, token))
+
+    def _give_up(self, command: Leave) -> None:
         with suppress(CounterfoilError):  # the places and leases of an opening that was closed end with it
             self._core.committer.submit(command).add_done_callback(partial(self._given_up, command))
 
     def _given_up(self, command: Leave, done: Future[None]) -> None:
         error = done.exception()
         if isinstance(error, JournalUnavailable):
+            at = self._core.clock.boot() + LOOK_NS
             with self._guard:
-                self._unheard.append((self._core.clock.boot() + LOOK_NS, command))
-            self._wake()
+                self._unheard.append((at, command))
+            self.listener.wake_by(at)
         elif error is not None:
             log.warning("a place or a lease could not be given up: %s", type(error).__name__)
 
@@ -138,25 +140,21 @@ class Waiting:
 
     # What is heard.
 
-    def open(self, opening_id: int) -> None:
-        """Begin to listen, once the opening has its number."""
-        if self._thread is not None:
-            return
-        with self._guard:
-            if self._thread is None and not self._closing:
-                self._bell = new_bell(self._core.engine.path, opening_id, self._core.is_live)
-                self._thread = threading.Thread(target=self._listen, name="counterfoil-locks", daemon=True)
-                self._thread.start()
-
     def committed(self, rings: Sequence[tuple[int, str]]) -> None:
         """A group was committed: ring whoever is to look at a key. Called on the writer thread."""
         own = self._core.engine.opening_id
         for opening_id, lease_id in rings:
             if opening_id == own:
-                self.look([lease_id])
-                self._look_at_lease(lease_id)
+                self.rung(lease_id)
             elif self._core.engine.path is not None:
                 ring(self._core.engine.path, opening_id, lease_id.encode())
+
+    def rung(self, lease_id: str) -> None:
+        """Look at a key, because it has come free or was taken from whoever holds it here."""
+        self.look([lease_id])
+        for keeper in (self.listener.threads, *self._loops.copy().values()):
+            if keeper.has(lease_id):
+                keeper.look(lease_id)
 
     def look(self, lease_ids: Iterable[str]) -> None:
         """Have keys given to those who wait here, if it is their turn."""
@@ -165,68 +163,95 @@ class Waiting:
             self._again.update(self._advancing.intersection(keys))
             keys = [lease_id for lease_id in keys if lease_id not in self._advancing]
             self._advancing.update(keys)
-        if keys:
+        for lease_id in keys:
             try:
-                self._core.committer.submit(Advance(keys)).add_done_callback(partial(self._advanced, keys))
+                self._core.committer.submit(Advance(lease_id)).add_done_callback(partial(self._advanced, lease_id))
             except CounterfoilError as error:
                 log.debug("nobody waits any more: %s", type(error).__name__)
 
-    def _advanced(self, keys: list[str], done: Future[dict[str, Advanced]]) -> None:
+    def _advanced(self, lease_id: str, done: Future[Advanced]) -> None:
         with self._guard:
-            self._advancing.difference_update(keys)
-            again = self._again.intersection(keys)
-            self._again.difference_update(keys)
-        if done.cancelled() or (error := done.exception()) is not None:
-            log.debug("a look at lines failed with %s", "cancellation" if done.cancelled() else type(error).__name__)
-            again_at = self._core.clock.boot() + LOOK_NS
-            for lease_id in keys:
-                self._is_in_the_way(lease_id, InTheWay(None, again_at))
-            return
-        for lease_id, advanced in done.result().items():
+            self._advancing.discard(lease_id)
+            again = lease_id in self._again
+            self._again.discard(lease_id)
+        error = done.exception()
+        if error is None:
+            advanced = done.result()
             if advanced.granted is not None:
                 self._grant(advanced.granted)
             self._is_in_the_way(lease_id, advanced.in_the_way)
+        else:
+            log.debug("a look at a line failed with %s", type(error).__name__)
+            self._is_in_the_way(lease_id, InTheWay(None, self._core.clock.boot() + LOOK_NS))
         if again:
-            self.look(again)
+            self.look([lease_id])
 
     def _grant(self, granted: Granted) -> None:
         with self._guard:
             seat = self._seats.get(granted.lease_id, {}).get(granted.token)
         if seat is not None:
             self.stand(seat)
-            if seat.granted.set_running_or_notify_cancel():
-                seat.granted.set_result(granted)
-                return
-        self.give_up(Leave(granted.lease_id, granted.token))  # whoever asked has gone meanwhile
+        if seat is None or not seat.take(granted):
+            self.give_up(granted.lease_id, granted.token)  # whoever asked has gone meanwhile
 
     def _is_in_the_way(self, lease_id: str, in_the_way: InTheWay | None) -> None:
         with self._guard:
             if in_the_way is None or lease_id not in self._seats:
                 self._ways.pop(lease_id, None)
                 return
-            sooner = in_the_way.at < min((way.at for way in self._ways.values()), default=in_the_way.at + 1)
             self._ways[lease_id] = in_the_way
-            opening_id, path = in_the_way.opening_id, self._core.engine.path
-            watch = opening_id not in (None, self._core.engine.opening_id) and opening_id not in self._watched
-            if watch and opening_id is not None:
-                self._watched.add(opening_id)
-        if watch and opening_id is not None and path is not None:
-            watch_death(side_file(path, "live"), opening_id, partial(self._died, opening_id))
-        if sooner:
-            self._wake()
+        self._watch(in_the_way.opening_id)
+        self.listener.wake_by(in_the_way.at)
+
+    def _watch(self, opening_id: int | None) -> None:
+        """Hear of the end of another opening at once; one that cannot be watched is looked at four times a second."""
+        path = self._core.engine.path
+        if opening_id is None or path is None or opening_id == self._core.engine.opening_id or opening_id in self._watches:
+            return
+        try:
+            cancel = watch_death(side_file(path, "live"), opening_id, partial(self._died, opening_id))
+        except RuntimeError as error:  # no thread can be started
+            log.warning("an opening cannot be watched: %s", type(error).__name__)
+            return
+        with self._guard:
+            self._watches[opening_id] = cancel
 
     def _died(self, opening_id: int) -> None:
         with self._guard:
-            self._watched.discard(opening_id)
+            self._watches.pop(opening_id, None)
             keys = [lease_id for lease_id, way in self._ways.items() if way.opening_id == opening_id]
         self.look(keys)
 
-    def _look_at_lease(self, lease_id: str) -> None:
-        for keeper in (self.threads, *self._loops.values()):
-            if keeper.has(lease_id):
-                keeper.look(lease_id)
+    # What the listener asks.
 
-    # Keepers.
+    def ways(self) -> dict[str, InTheWay]:
+        """Return what is in the way of those who wait; watches of openings that are in nobody's way are taken back."""
+        with self._guard:
+            ways = dict(self._ways)
+            needless = self._watches.keys() - {way.opening_id for way in ways.values()}
+            cancels = [self._watches.pop(opening_id) for opening_id in needless]
+        for cancel in cancels:
+            cancel()
+        return ways
+
+    def tell_again(self, now: int) -> None:
+        """Tell the store again what it did not take."""
+        with self._guard:
+            told = [command for at, command in self._unheard if now >= at]
+            self._unheard = [(at, command) for at, command in self._unheard if now < at]
+        for command in told:
+            self._give_up(command)
+
+    def next_at(self) -> int | None:
+        """Return when something is due, in nanoseconds of the boot clock; None while nobody waits."""
+        with self._guard:
+            times = [at for at, _ in self._unheard]
+            times += [way.at for lease_id, way in self._ways.items() if lease_id not in self._advancing]
+            if self._seats:
+                times.append(self._core.clock.boot() + LOOK_NS)
+        return min(times, default=None)
+
+    # Event loops.
 
     def of_loop(self) -> LoopKeeper:
         """Return the keeper of the leases of the running event loop."""
@@ -241,81 +266,6 @@ class Waiting:
                     keeper.close()
         return keeper
 
-    # The thread.
-
-    def wake_by(self, at: int) -> None:
-        """See that the thread looks then, in nanoseconds of the boot clock, or before."""
-        if self._armed is None or at < self._armed:
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._bell is not None:
-            self._bell.interrupt()
-
-    def _listen(self) -> None:
-        bell, outside = self._bell, self._core.engine.outside()
-        assert bell is not None
-        try:
-            while not self._closing:
-                at, clock = self._armed, self._core.clock
-                heard = bell.hear(None if at is None else max(0, at - clock.boot()) / 1e9)
-                self._armed = None
-                if self._closing:
-                    return
-                try:
-                    self._armed = self._look_around({message.decode("ascii", "replace") for message in heard}, outside)
-                except Exception as error:  # whatever it is, those who wait are looked after again
-                    log.warning("a look at what waits failed with %s", type(error).__name__)
-                    self._armed = clock.boot() + LOOK_NS
-        finally:
-            outside.close()
-            bell.close()
-
-    def _look_around(self, heard: set[str], outside: Outside) -> int | None:
-        """See to all that is due, and return when something is again; None while nobody waits."""
-        for lease_id in heard:
-            self._look_at_lease(lease_id)
-        now = self._core.clock.boot()
-        with self._guard:
-            due = {lease_id for lease_id, way in self._ways.items() if now >= way.at}
-            waited = set(self._ways) - due
-            told = [command for at, command in self._unheard if now >= at]
-            self._unheard = [(at, command) for at, command in self._unheard if now < at]
-        for command in told:
-            self.give_up(command)
-        if waited and (time.monotonic() >= self._next_look or len(heard) >= BURST):
-            self._next_look = time.monotonic() + LOOK_NS / 1e9
-            due |= self._unrung(waited, outside)
-        self.look(heard | due)
-        delay = self.threads.tick()
-        with self._guard:
-            times = [at for at, _ in self._unheard]
-            times += [way.at for lease_id, way in self._ways.items() if lease_id not in self._advancing]
-            if self._seats:
-                times.append(now + LOOK_NS)
-        if delay is not None:
-            times.append(self._core.clock.boot() + int(delay * 1e9))
-        return min(times, default=None)
-
-    def _unrung(self, waited: set[str], outside: Outside) -> set[str]:
-        """Return the keys that have come free, although nobody may have rung for them."""
-        with self._guard:
-            ways = {lease_id: self._ways[lease_id] for lease_id in waited if lease_id in self._ways}
-        openings = {way.opening_id for way in ways.values() if way.opening_id is not None}
-        ended = {opening_id for opening_id in openings if not self._core.is_live(opening_id)}
-        free = {lease_id for lease_id, way in ways.items() if way.opening_id in ended}
-        return free | self._core.read(partial(self._free, waited - free)) if outside.changed() else free
-
-    def _free(self, lease_ids: set[str], store: SQLiteStore) -> set[str]:
-        """Return those of these keys that nobody holds."""
-        clock = self._core.clock
-        world = Clockwork(self._core.engine.opening_id or 0, clock.boot_id(), clock.boot(), self._core.is_live)
-        return {
-            lease_id
-            for lease_id in lease_ids
-            if (row := store.row(LEASES, (lease_id,))) is None or not stands(row.lease(), store.deadline(lease_id), world)
-        }
-
     def close(self) -> None:
         """Tell everybody who waits or holds that the opening ends, and end the thread."""
         with self._guard:
@@ -323,29 +273,14 @@ class Waiting:
             seats = [seat for seats in self._seats.values() for seat in seats.values()]
             self._seats.clear()
             self._ways.clear()
+            keepers = list(self._loops.values())
         for seat in seats:
-            if seat.granted.set_running_or_notify_cancel():
-                seat.granted.set_exception(closed())
-        for keeper in (self.threads, *self._loops.values()):
+            seat.close(closed())
+        for keeper in keepers:
             keeper.close()
-        self._wake()
-        if self._thread is not None:
-            self._thread.join()
+        self.ways()
+        self.listener.close()
 
 
 def closed() -> Closed:
     return Closed("the journal was closed; open it again")
-
-
-class ThreadKeeper(Keeper):
-    """The keeper of the leases that are held in threads: a thread that waits or works cannot renew by itself."""
-
-    def __init__(self, core: Core, waiting: Waiting) -> None:
-        super().__init__(core)
-        self._waiting = waiting
-
-    def _arm(self, delay: float) -> None:
-        self._waiting.wake_by(self._core.clock.boot() + int(delay * 1e9))
-
-    def _submit(self, command: Renew, done: Callable[[Any], None]) -> None:
-        self._core.committer.submit(command).add_done_callback(done)

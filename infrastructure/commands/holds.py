@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -85,9 +84,9 @@ class Hold:
         if not self.waits:
             return Held(in_the_way)
         lines = unit.store.lines
-        if lines.length(self.lease_id) >= LINE_PLACES:
+        if lines.is_full(self.lease_id, LINE_PLACES):
             lines.leave_of_ended(unit.context.world.is_live)
-        if lines.length(self.lease_id) >= LINE_PLACES:
+        if lines.is_full(self.lease_id, LINE_PLACES):
             raise LockHeld(f"{LINE_PLACES} wait for it already", lock=self.terms.lock, lease_id=self.lease_id, key=self.key)
         unit.enter_line(self.lease_id, self.token, self.terms)
         unit.remember_key(self.lease_id, self.key)
@@ -107,24 +106,21 @@ class Advanced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Give keys that have come free to the first in line, where that is somebody who waits in this opening."""
+    """Give a key that has come free to the first in line, if that is somebody who waits in this opening."""
 
-    lease_ids: Sequence[str]
+    lease_id: str
 
-    def run(self, unit: Unit) -> dict[str, Advanced]:
-        return {lease_id: self._advance(unit, lease_id) for lease_id in self.lease_ids}
-
-    def _advance(self, unit: Unit, lease_id: str) -> Advanced:
-        found = look_at(unit, lease_id)
+    def run(self, unit: Unit) -> Advanced:
+        unit.store.lines.awake(self.lease_id, unit.opening_id)
+        found = look_at(unit, self.lease_id)
         if found.in_the_way is not None:
-            unit.store.lines.awake(lease_id, unit.opening_id)
             return Advanced(None, found.in_the_way)
-        first = unit.first_in_line(lease_id)
+        first = unit.first_in_line(self.lease_id)
         if first is None:
             return Advanced(None, None)
         if first.opening_id != unit.opening_id:
             return Advanced(None, offer(unit, first))
-        taken = take(unit, lease_id, found, first.terms, first.token, first)
+        taken = take(unit, self.lease_id, found, first.terms, first.token, first)
         return Advanced(taken, InTheWay(unit.opening_id, taken.at))
 
 

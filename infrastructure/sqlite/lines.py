@@ -47,8 +47,12 @@ class SQLiteLines:
         """Tell whether anybody waits for anything."""
         return self._connection.execute(LOCKS.anybody).fetchone() is not None
 
-    def length(self, lease_id: str) -> int:
-        return int(self._connection.execute(LOCKS.length, (lease_id,)).fetchone()[0])
+    def is_full(self, lease_id: str, most: int) -> bool:
+        """Tell whether so many wait for a key; they are counted only where there may be as many."""
+        for statement in (LOCKS.length, LOCKS.count):
+            if self._connection.execute(statement, (lease_id,)).fetchone()[0] < most:
+                return False
+        return True
 
     def place_of(self, lease_id: str, token: bytes) -> int | None:
         row = self._connection.execute(LOCKS.place_of, (lease_id, token)).fetchone()
@@ -58,23 +62,26 @@ class SQLiteLines:
         """
         Return the first place of a living opening that is awake, as `own`, which asks, must be.
 
-        Places of ended openings are given up on the way; one that let its offer pass goes to the end of the line, and is stepped
-        over until its opening looks at the key again: a frozen process keeps nobody from a key that is free.
+        Places of ended openings are given up on the way. An opening that let an offer pass is asleep: it is stepped over with all
+        of its places, which it keeps, until it looks at the key again. So a frozen process keeps nobody from a key that is free
+        for longer than one offer.
         """
         found = None
-        passed: list[Place] = []
-        for row in self._connection.execute(LOCKS.line, (lease_id,)):
+        ended: list[int] = []
+        asleep: set[int] = set()
+        for row in self._connection.execute(LOCKS.line, (lease_id, own)):
             place = Place(*row)
-            live = is_live(place.opening_id)
-            if live and (place.opening_id == own or place.may_take(boot_now)):
+            if not is_live(place.opening_id):
+                ended.append(place.place)
+            elif place.opening_id == own or (place.opening_id not in asleep and place.may_take(boot_now)):
                 found = place
                 break
-            if not live or not place.stepped_over:
-                passed.append(place)
-        for place in passed:
-            if is_live(place.opening_id):
-                self._connection.execute(LOCKS.step_over, (place.place,))
-            self.leave(place.place)
+            else:
+                asleep.add(place.opening_id)
+        for number in ended:
+            self.leave(number)
+        for opening_id in asleep:
+            self._connection.execute(LOCKS.step_over, (lease_id, opening_id))
         return found
 
     def awake(self, lease_id: str, opening_id: int) -> None:

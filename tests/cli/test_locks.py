@@ -220,7 +220,7 @@ def test_at_a_terminal_it_asks_first(shell: Shell, journal: counterfoil.Journal)
         said_no, said_nothing = at_a_terminal(shell, "n\n"), at_a_terminal(shell, "\x04")
         lease.extend()
         said_yes = at_a_terminal(shell, "y\n")
-    assert "revoked" == lease.reason
+    assert "revoked" == lease._held.reason
     nobody = at_a_terminal(shell, "y\n")
 
     assert [1, 130, 0, 5] == [each.returncode for each in (said_no, said_nothing, said_yes, nobody)]

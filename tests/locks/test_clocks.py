@@ -63,10 +63,10 @@ async def test_a_lease_has_expired_when_its_deadline_has_come(journals: Journals
     assert timedelta(0) == lease.remaining
     assert [] == await theirs.holders()
     submit = journal.core.committer.submit_async
-    assert {lease.token: "ttl"} == (await submit(Renew([lease.ticket]))).lost
-    assert "ttl" == await submit(ReleaseKey(lease.ticket))
+    assert {lease._held.token: "ttl"} == (await submit(Renew([lease._held.ticket]))).lost
+    assert "ttl" == await submit(ReleaseKey(lease._held.ticket))
     assert await is_free(theirs, "k")
-    assert {lease.token: "ttl"} == (await submit(Renew([lease.ticket]))).lost
+    assert {lease._held.token: "ttl"} == (await submit(Renew([lease._held.ticket]))).lost
     assert ["granted", "expired ttl", "granted", "released"] == await happened(lock, "k")
 
 

@@ -211,8 +211,15 @@ def test_no_log_error_or_representation_holds_a_key_or_a_token(
         lock = journal.lock("jobs", ttl="3s", lock_delay="1s")
         holding = lock.hold(key)
         with holding as lease:
-            token, lease_id = lease.token, lease.lease_id
-            shown += [holding, lock, lease, ReleaseKey(lease.ticket), Leave(lease_id, token), ForceRelease(lease_id, "stuck")]
+            token, lease_id = lease._held.token, lease.lease_id
+            shown += [
+                holding,
+                lock,
+                lease,
+                ReleaseKey(lease._held.ticket),
+                Leave(lease_id, token),
+                ForceRelease(lease_id, "stuck"),
+            ]
             shown += [Hold(lock._terms, lease_id, key, token, True), lock.holders(), lock.history(key), lock.history(key).rows]
             for ask in (lambda: lock.hold(key), lambda: lock.try_hold(key)):
                 with pytest.raises(AlreadyHeld) as refused:

@@ -53,7 +53,7 @@ async def test_a_late_release_tells_that_it_was_not_held(journals: Journals) -> 
         async with lock.hold("k") as lease:
             take_meanwhile(journals)
             released = await lease.release()
-            assert "ttl" == lease.reason
+            assert "ttl" == lease._held.reason
             with pytest.raises(LeaseLost):
                 await lease.extend()
             return released

@@ -98,7 +98,7 @@ async def test_a_cancel_from_outside_at_the_same_time_stays_one(journal: counter
 
     async def work() -> None:
         async with lock.hold("k") as lease:
-            also(lease, lambda: task.cancel())
+            also(lease._held, lambda: task.cancel())
             started.set()
             await asyncio.sleep(PATIENCE)
 

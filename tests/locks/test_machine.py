@@ -139,7 +139,7 @@ class LockMachine(RuleBasedStateMachine):
     def look(self, name: str, opening: int) -> None:
         """An opening was rung."""
         key = self.keys[name]
-        advanced = self.run(opening, Advance([self.lease_id(name)]))[self.lease_id(name)]
+        advanced = self.run(opening, Advance(self.lease_id(name)))
         if advanced.granted is not None:
             (asked,) = [each for each in key.line if each.token == advanced.granted.token]
             assert opening == asked.opening

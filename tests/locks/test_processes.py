@@ -426,7 +426,7 @@ def test_a_child_that_leaves_its_parents_block_is_refused_and_changes_nothing(
         journal = counterfoil.open(sys.argv[1])
         def work():
             with journal.lock("jobs", ttl="1h").hold("k"):
-                with journal.core.waiting.threads._guard, journal.core.waiting._guard:
+                with journal.core.waiting.listener.threads._guard, journal.core.waiting._guard:
                     child = os.fork()
                 if child:
                     say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

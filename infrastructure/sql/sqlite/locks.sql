@@ -15,9 +15,8 @@ DELETE FROM cf_lock_key WHERE key IN (SELECT value FROM cf_subject WHERE scope_i
 INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: step_over
--- Take the last place for the asking that has this one, whose opening does not look: an offer that ends at 0 has passed.
-INSERT INTO cf_waiter (lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, offered_until)
-SELECT lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, 0 FROM cf_waiter WHERE place = ?
+-- An opening has let an offer pass: its places are stepped over, which an offer that ends at 0 says, until it looks again.
+UPDATE cf_waiter SET offered_until = 0 WHERE lease_id = ? AND opening_id = ?
 
 -- name: awake
 -- The places of an opening that looks again are stepped over no longer.
@@ -36,9 +35,9 @@ DELETE FROM cf_waiter WHERE opening_id = ?
 SELECT DISTINCT opening_id FROM cf_waiter
 
 -- name: line
--- The places in the line of a key, the first one first.
+-- The places in the line of a key, the first one first, but for those of others that are stepped over.
 SELECT place, lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, offered_until
-FROM cf_waiter WHERE lease_id = ? ORDER BY place
+FROM cf_waiter WHERE lease_id = ? AND (offered_until IS NOT 0 OR opening_id = ?) ORDER BY place
 
 -- name: place_of
 -- The place of one asking.
@@ -49,6 +48,10 @@ SELECT place FROM cf_waiter WHERE lease_id = ? AND token = ?
 SELECT 1 FROM cf_waiter LIMIT 1
 
 -- name: length
+-- How many wait for a key, and perhaps waited: no fewer than there are, and without counting them.
+SELECT coalesce(max(place) - min(place) + 1, 0) FROM cf_waiter WHERE lease_id = ?
+
+-- name: count
 -- How many wait for a key.
 SELECT count(*) FROM cf_waiter WHERE lease_id = ?
 

@@ -79,6 +79,8 @@ CREATE TABLE cf_waiter (
     offered_until INTEGER
 ) STRICT;
 CREATE INDEX cf_waiter_lease ON cf_waiter (lease_id, place);
+CREATE INDEX cf_waiter_token ON cf_waiter (token);
+CREATE INDEX cf_waiter_stepped_over ON cf_waiter (lease_id, opening_id) WHERE offered_until = 0;
 CREATE TABLE cf_held_back (lease_id TEXT PRIMARY KEY, boot_id TEXT NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE cf_command (
     scope_id BLOB NOT NULL,
