@@ -34,7 +34,7 @@ from .opening import open_journal
 from .outside import Outside
 from .reader_pool import ReaderPool
 from .store import SQLiteStore
-from .taking import TransactionEnded, is_alone, parts, run_one
+from .taking import TransactionEnded, check_guards, is_alone, parts, run_one
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +171,7 @@ class SQLiteEngine:
             unit = self._begin_unit()
             for request in group:
                 run_one(unit, request)
+            check_guards(unit, group)
             self._store.write(unit)
             landed = self._commit(unit)
         except BaseException:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from counterfoil.domain.errors import InvalidValue
@@ -48,52 +50,67 @@ _OWN_QUESTIONS: Final = {"data_version", "page_size", "quick_check"}
 """Pragmas that SQLite asks of itself: a full-text table, an r-tree, and ALTER TABLE when it adds a CHECK."""
 
 
+class Statement:
+    """A statement of the host's while it is compiled and runs."""
+
+    def __init__(self, sql: str) -> None:
+        self.mentions = _OUR_NAME.search(sql) is not None
+        """Whether a name of ours stands in it."""
+        self.moves = False
+        """Whether it is known to rename or drop something, for which SQLite changes tables of its own."""
+        self.broken: str | None = None
+        """The rule that it broke."""
+
+
 class Authorizer:
     """Tell SQLite what a statement may do while it compiles it: everything, unless it is the host's."""
 
     def __init__(self) -> None:
-        self._running = 0
-        self._moves = False
-        self._mentions = False
-        self.broken: str | None = None
-        """The rule that the running statement broke."""
+        self._statement: Statement | None = None
 
-    def begin(self, sql: str) -> None:
-        """A statement of the host's begins; another may begin in it, where a parameter is an object of the host's."""
-        self._running += 1
-        self._moves, self.broken = False, None
-        self._mentions = _OUR_NAME.search(sql) is not None
+    @contextmanager
+    def looking_at(self, statement: Statement | None) -> Iterator[None]:
+        """
+        Hold what is compiled meanwhile to the rules for this statement of the host's; with None, to no rules, as it is ours.
 
-    def end(self) -> None:
-        self._running -= 1
+        One may run in another, where a parameter is an object of the host's that has code.
+        """
+        before, self._statement = self._statement, statement
+        try:
+            yield
+        finally:
+            self._statement = before
 
     def __call__(self, action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
-        if not self._running:
+        statement = self._statement
+        if statement is None:
             return sqlite3.SQLITE_OK
-        self._moves = self._moves or action in _MOVES
-        broken = self._rule(action, first, second)
+        statement.moves = statement.moves or action in _MOVES
+        broken = _rule(statement, action, first, second)
         if broken is None:
             return sqlite3.SQLITE_OK
-        self.broken = broken
+        statement.broken = broken
         return sqlite3.SQLITE_DENY
 
-    def _rule(self, action: int, first: str | None, second: str | None) -> str | None:
-        """Return the rule that is broken; names come in any case, and SQLite does not tell cases apart."""
-        if action in _UNNAMED:
-            return None
-        if action == sqlite3.SQLITE_PRAGMA:
-            asks = first in _OWN_QUESTIONS and (second is None or first == "quick_check")
-            return None if asks else SETTINGS
-        if action in _RULES:
-            return _RULES[action]
-        names = (first,) if action in _IN_TABLES else (first, second)
-        if any(name is not None and name.lower().startswith("cf_") for name in names) or (action in _DEFINES and self._mentions):
-            return OURS
-        if first == "sqlite_dbpage" or (
-            first == "sqlite_sequence" and action in _IN_TABLES - {sqlite3.SQLITE_READ} and not self._moves
-        ):
-            return SEQUENCES
+
+def _rule(statement: Statement, action: int, first: str | None, second: str | None) -> str | None:
+    """Return the rule that is broken; names come in any case, and SQLite does not tell cases apart."""
+    if action in _UNNAMED:
         return None
+    if action == sqlite3.SQLITE_PRAGMA:
+        asks = first in _OWN_QUESTIONS and (second is None or first == "quick_check")
+        return None if asks else SETTINGS
+    if action in _RULES:
+        return _RULES[action]
+    names = (first,) if action in _IN_TABLES else (first, second)
+    ours = any(name is not None and name.lower().startswith("cf_") for name in names)
+    if ours or (action in _DEFINES and statement.mentions):
+        return OURS
+    if first == "sqlite_dbpage" or (
+        first == "sqlite_sequence" and action in _IN_TABLES - {sqlite3.SQLITE_READ} and not statement.moves
+    ):
+        return SEQUENCES
+    return None
 
 
 class HostStatements:
@@ -114,19 +131,21 @@ class HostStatements:
             raise InvalidValue(f"sql must be text, not {type(sql).__name__}")
         if sql.lstrip("; \t\r\n").upper().startswith("PRAGMA"):
             raise InvalidValue(SETTINGS)
-        authorizer = self._authorizer
-        authorizer.begin(sql)
+        statement = Statement(sql)
         try:
-            # Python keeps compiled statements by their text. No statement of ours ends in a space, so what was compiled for us,
-            # when everything was allowed, is never found under a text of the host's.
-            cursor = self._connection.execute(sql + " ", parameters)
-            return Result(cursor.fetchall(), cursor.rowcount, cursor.lastrowid)
+            with self._authorizer.looking_at(statement):
+                # Python keeps compiled statements by their text. No statement of ours ends in a space, so what was compiled for
+                # us, when everything was allowed, is never found under a text of the host's.
+                cursor = self._connection.execute(sql + " ", parameters)
+                return Result(cursor.fetchall(), cursor.rowcount, cursor.lastrowid)
         except sqlite3.Error:
-            if authorizer.broken is None:
+            if statement.broken is None:
                 raise
-        finally:
-            authorizer.end()
-        raise InvalidValue(authorizer.broken)
+        raise InvalidValue(statement.broken)
+
+    def suspended(self) -> AbstractContextManager[None]:
+        """Let the journal's own statements be compiled meanwhile, where a parameter of a running statement calls `tx`."""
+        return self._authorizer.looking_at(None)
 
     # The savepoint.
 

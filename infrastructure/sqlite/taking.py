@@ -6,6 +6,9 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+from counterfoil.domain.errors import CounterfoilError
+
+from ..commands.guarding import check_lease
 from ..committer import Request
 from ..unit import Unit
 
@@ -18,7 +21,11 @@ class BodyRaised(Exception):
 
 
 class TransactionEnded(Exception):
-    """A host's statement has ended the transaction of the whole group: its neighbours are taken again, each alone."""
+    """
+    The transaction of the whole group cannot be kept, because of one command: its neighbours are taken again, each alone.
+
+    Either a host's statement has ended it, or a guard of a body has ended while others of the group did their part.
+    """
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -58,3 +65,17 @@ def run_one(unit: Unit, request: Request[Any]) -> None:
     except BaseException as error:
         unit.drop()
         request.error = error
+
+
+def check_guards(unit: Unit, group: list[Request[Any]]) -> None:
+    """
+    Check, right before a group is written, what its bodies are guarded by: those after a body may have taken their time.
+
+    Raises `TransactionEnded` where a guard has ended.
+    """
+    for request in group:
+        for lease in getattr(request.command, "guards", ()):
+            try:
+                check_lease(unit, lease)
+            except CounterfoilError as error:
+                raise TransactionEnded(error) from None

@@ -10,7 +10,7 @@ import inspect
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from counterfoil.domain.admission import Admission, refused
@@ -43,7 +43,8 @@ class Transaction:
         self._unit = unit
         self._host = host
         self._thread = threading.get_ident()
-        self._leases = list(leases)
+        self.leases = list(leases)
+        """What it is guarded by."""
         self.over = False
         """The body has ended."""
         self.admissions: list[Admission] = []
@@ -69,12 +70,12 @@ class Transaction:
 
     def guard(self, lease: Fenced) -> None:
         self._check_usable()
-        checked_lease(lease)
+        self.leases.append(checked_lease(lease))  # first, so that a body which swallows the refusal is refused after it
         try:
-            check_lease(self._unit, lease)
+            with self._host.suspended():
+                check_lease(self._unit, lease)
         except sqlite3.Error as error:
             raise self._store_failed(error) from None
-        self._leases.append(lease)
 
     def append(self, command: Admit) -> Admission:
         self._check_usable()
@@ -89,14 +90,14 @@ class Transaction:
 
     def _admit(self, command: Admit) -> Admission:
         try:
-            with self._unit.nested():
+            with self._host.suspended(), self._unit.nested():
                 return admit_command(command.inbound, command.grant, command.command_id).run(self._unit).admission
         except sqlite3.Error as error:
             raise self._store_failed(error) from None
 
     def check_leases(self) -> None:
         """Check every guard: before the body, and once more when it has taken its time."""
-        for lease in self._leases:
+        for lease in self.leases:
             check_lease(self._unit, lease)
 
     def _store_failed(self, error: sqlite3.Error) -> JournalUnavailable:
@@ -121,12 +122,14 @@ class Transact(Generic[T]):
         self._body = body
         self._leases = leases
         self._context = contextvars.copy_context()
+        self.guards: Sequence[Fenced] = ()
+        """What has to stand still when the group is written, once the body has done its part."""
         self.admissions: list[Admission] = []
         """The answers to what was appended, once all of it is part of the group."""
 
     def run(self, unit: Unit) -> T:
         assert isinstance(unit.store, SQLiteStore)
-        host = unit.store.host
+        host, self.guards = unit.store.host, ()
         transaction = Transaction(unit, host, self._leases)
         transaction.check_leases()
         host.begin()
@@ -147,7 +150,7 @@ class Transact(Generic[T]):
             host.rollback()
             raise
         host.release()
-        self.admissions = transaction.admissions
+        self.admissions, self.guards = transaction.admissions, transaction.leases
         return result  # type: ignore[no-any-return]
 
     def _call(self, transaction: Transaction) -> tuple[Any, BaseException | None]:

@@ -146,6 +146,80 @@ def test_a_lease_that_runs_out_during_the_body_rolls_it_back(
     assert 0 == count(shop)
 
 
+@pytest.mark.contract("LCK-12")
+@pytest.mark.parametrize("ended", ["before", "meanwhile"])
+def test_a_body_that_swallows_the_refusal_of_a_guard_does_not_commit(
+    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, ended: str
+) -> None:
+    """Whether the lease had ended before the transaction or ends while it runs."""
+    lease = hold(shop, ttl_s=30)
+    if ended == "before":
+        end(shop, lease, LockRevoked(reason="operator"))
+    swallowed: list[counterfoil.LeaseLost] = []
+
+    def body(tx: counterfoil.Tx) -> None:
+        order(tx)
+        if ended == "meanwhile":
+            clock.advance("30s")
+        try:
+            tx.guard(lease)
+        except counterfoil.LeaseLost as lost:
+            swallowed.append(lost)
+
+    with pytest.raises(counterfoil.LeaseLost) as lost:
+        shop.transact(body)
+
+    reason = "revoked" if ended == "before" else "ttl"
+    assert [reason, reason] == [lost.value.reason, *(each.reason for each in swallowed)]
+    assert 0 == count(shop)
+
+
+@pytest.mark.contract("LCK-12")
+@pytest.mark.parametrize("way", [given, guarded_inside])
+def test_a_lease_that_runs_out_while_a_neighbour_takes_its_time_guards_nothing(
+    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, one_group: OneGroup, way: Any
+) -> None:
+    """The whole group commits later than the body has ended; whoever has nothing to do with the lease is taken again."""
+    lease, lasting = hold(shop, ttl_s=30), hold(shop, "other", ttl_s=90)
+    body, guard = way(lease)
+    calls: list[str] = []
+
+    def guarded(tx: counterfoil.Tx) -> None:
+        calls.append("guarded")
+        body(tx)
+
+    def slow(tx: counterfoil.Tx) -> None:
+        calls.append("slow")
+        if len(calls) == 2:
+            clock.advance("30s")
+        order(tx)
+
+    with one_group(shop):
+        failing = shop.core.committer.submit(Transact[Any](guarded, () if guard is None else (guard,)))
+        neighbour = shop.core.committer.submit(Transact[Any](slow, (lasting,)))
+    with pytest.raises(counterfoil.LeaseLost) as lost:
+        failing.result(30)
+    neighbour.result(30)
+
+    assert "ttl" == lost.value.reason
+    assert ["guarded", "slow"] == calls[:2]
+    assert 1 == count(shop), "that of the neighbour, once"
+
+
+@pytest.mark.contract("LCK-12")
+def test_a_guarded_body_commits_with_the_release_that_follows_it(
+    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup
+) -> None:
+    """In one group: what it did comes before the end of the lease."""
+    lease = hold(shop)
+    with one_group(shop):
+        good = shop.core.committer.submit(Transact[Any](order, (lease,)))
+        ended = shop.core.committer.submit(lease.ending(LockReleased()))
+    good.result(30)
+    ended.result(30)
+    assert 1 == count(shop)
+
+
 def test_what_the_body_raises_goes_before_a_lost_lease(shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock) -> None:
     lease = hold(shop, ttl_s=30)
 

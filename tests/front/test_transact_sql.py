@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import counterfoil
 from counterfoil.infrastructure.sqlite.host_statements import OURS, SEQUENCES, SETTINGS, TRANSACTIONS
 from counterfoil.infrastructure.statements import statements
+
+if TYPE_CHECKING:
+    from tests.front.conftest import HoldKey
 
 PERSON = counterfoil.Identity(tenant="acme", user="ann", principal="ann", verified=True)
 GRANT = counterfoil.Grant(identity=PERSON, aliases=["helper"])
@@ -226,3 +230,56 @@ def test_tables_of_the_host_outlive_an_opening(path: Path) -> None:
         assert [("tea",), ("milk",)] == run(journal, "SELECT * FROM orders")
         assert not journal.admit(HELLO, GRANT).duplicate
         assert journal.verify().agrees
+
+
+# A parameter that is an object of the host's, with code.
+
+
+class Calls:
+    """A value that calls the transaction when SQLite asks what to store."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def __conform__(self, protocol: object) -> str:
+        self._call()
+        return "milk"
+
+
+@pytest.mark.parametrize("what", ["append", "guard"])
+def test_the_journals_own_statements_run_inside_one_of_the_hosts(url: str, hold: HoldKey, what: str) -> None:
+    """They are compiled then, and the rules are for the host's alone, before and after."""
+    with counterfoil.open(url) as journal:
+        lease = hold(journal)
+        run(journal, "CREATE TABLE orders (item TEXT)")
+        journal.core.engine._caches.forget()
+
+        def body(tx: counterfoil.Tx) -> None:
+            def call() -> None:
+                if what == "append":
+                    tx.append(counterfoil.Admit(HELLO, GRANT))
+                else:
+                    tx.guard(lease)
+                with pytest.raises(counterfoil.InvalidValue, match=re.escape(OURS)):
+                    tx.execute("SELECT * FROM cf_event")
+
+            tx.execute("INSERT INTO orders VALUES (?)", [Calls(call)])
+
+        journal.transact(body)
+        assert [("milk",)] == run(journal, "SELECT item FROM orders")
+        assert journal.admit(HELLO, GRANT).duplicate == (what == "append")
+        assert journal.verify().agrees
+
+
+def test_a_statement_inside_another_leaves_its_rules_alone(shop: counterfoil.Journal) -> None:
+    """What SQLite refuses in the outer one for reasons of its own stays SQLite's."""
+
+    def body(tx: counterfoil.Tx) -> None:
+        def refused() -> None:
+            with pytest.raises(counterfoil.InvalidValue):
+                tx.execute("SELECT * FROM cf_event")
+
+        tx.execute("INSERT INTO orders (id, item) VALUES (1, ?)", [Calls(refused)])
+
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        shop.transact(body)
