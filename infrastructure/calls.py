@@ -102,7 +102,8 @@ class Opener(Calls):
 
 
 def refuse_in_event_loop() -> None:
-    """Raise `WrongThread` where a wait would block a running event loop."""
+    """Raise `WrongThread` where a wait would block a running event loop; in the body of a transaction there is none to block."""
+    refuse_inside()
     try:
         asyncio.get_running_loop()
     except RuntimeError:

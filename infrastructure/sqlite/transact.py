@@ -4,14 +4,12 @@ A host's transaction as one command of a group: its body runs on the writer's th
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
-import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from counterfoil.domain.admission import Admission, refused
 from counterfoil.domain.errors import Closed, InsideTransaction, InvalidValue, JournalUnavailable
@@ -24,16 +22,11 @@ from ..inside import inside
 from ..tx import Admit, AsyncTx, Fenced, Parameters, Result, Tx
 from ..unit import Unit
 from .host_statements import HostStatements
+from .stepping import finish
 from .store import SQLiteStore
 from .taking import BodyRaised, TransactionEnded
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
-
-ONLY_TX: Final = (
-    "inside a transaction only tx is awaited, because the journal's writer waits meanwhile; do the rest before or after"
-)
 
 
 class Transaction:
@@ -166,7 +159,7 @@ class Transact(Generic[T]):
     def _step(self, transaction: Transaction) -> Any:
         tx = Tx(transaction)
         if is_async(self._body):
-            return _finish(self._body(AsyncTx(tx)))
+            return finish(self._body(AsyncTx(tx)), transaction)
         result = self._body(tx)
         if inspect.iscoroutine(result):
             result.close()
@@ -176,32 +169,6 @@ class Transact(Generic[T]):
                 "has done its work, or to an AsyncJournal a coroutine function"
             )
         return result
-
-
-def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end in one step: awaiting `tx` does not make it yield, and nothing else may be awaited."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        return done.value
-    except RuntimeError as error:
-        if str(error) == _no_loop():
-            raise InsideTransaction(ONLY_TX) from None
-        raise
-    try:
-        coroutine.close()
-    except BaseException as error:
-        log.error("the body of a transaction, closed where it awaited something else than tx, raised %s", type(error).__name__)
-    raise InsideTransaction(ONLY_TX)
-
-
-def _no_loop() -> str:
-    """Return what asyncio says where no event loop runs: most of its functions complain before they yield."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError as error:
-        return str(error)
-    raise AssertionError("no event loop runs on the writer's thread")
 
 
 def checked_lease(lease: Fenced) -> Fenced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import logging
 import sqlite3
@@ -132,11 +133,85 @@ async def awaits_something(journal: counterfoil.AsyncJournal) -> None:
     await Foreign()
 
 
-async def gathers(journal: counterfoil.AsyncJournal) -> None:
+async def some_work() -> None:
+    """A coroutine to give away."""
+
+
+async def waits_for(journal: counterfoil.AsyncJournal) -> None:
     await asyncio.wait_for(Foreign(), 1)
 
 
-@pytest.mark.parametrize("wait", [sleeps, yields_once, awaits_something, gathers])
+async def waits_for_an_event(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.Event().wait()
+
+
+async def gathers(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.gather(some_work())
+
+
+async def ensures_a_future(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.ensure_future(some_work())
+
+
+async def creates_a_task(journal: counterfoil.AsyncJournal) -> None:
+    asyncio.create_task(some_work())  # noqa: RUF006 - it is none
+
+
+async def groups_tasks(journal: counterfoil.AsyncJournal) -> None:
+    """It makes an exception group of what is raised in it."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(some_work())
+
+
+async def has_a_timeout(journal: counterfoil.AsyncJournal) -> None:
+    async with asyncio.timeout(1):
+        await Foreign()
+
+
+async def goes_to_a_thread(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.to_thread(int)
+
+
+async def makes_a_future(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.Future()
+
+
+async def takes_from_a_queue(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.Queue().get()
+
+
+async def waits_for_a_future_of_a_loop(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.wrap_future(concurrent.futures.Future())
+
+
+async def asks_the_loop_for_the_time(journal: counterfoil.AsyncJournal) -> None:
+    asyncio.get_running_loop().time()
+
+
+async def connects(journal: counterfoil.AsyncJournal) -> None:
+    await asyncio.open_connection("localhost", 1)
+
+
+YIELDS = (yields_once, awaits_something)
+"""These do not ask the loop for anything, so nothing is raised in them: the body ends where it yields."""
+REFUSED = (
+    sleeps,
+    waits_for,
+    waits_for_an_event,
+    gathers,
+    ensures_a_future,
+    creates_a_task,
+    has_a_timeout,
+    goes_to_a_thread,
+    makes_a_future,
+    takes_from_a_queue,
+    waits_for_a_future_of_a_loop,
+    asks_the_loop_for_the_time,
+    connects,
+)
+
+
+@pytest.mark.parametrize("wait", [*YIELDS, *REFUSED])
 async def test_nothing_but_tx_is_awaited(url: str, wait: Any) -> None:
     async with shop_at(url) as shop:
         closed = []
@@ -152,6 +227,75 @@ async def test_nothing_but_tx_is_awaited(url: str, wait: Any) -> None:
             await shop.transact(body)
         assert [True] == closed
         assert [] == await orders(shop)
+    gc.collect()  # a coroutine that was never awaited would warn here
+
+
+@pytest.mark.parametrize("wait", [*REFUSED, groups_tasks])
+async def test_a_body_that_swallows_the_refusal_is_rolled_back(url: str, wait: Any) -> None:
+    async with shop_at(url) as shop:
+        raised: list[type] = []
+
+        async def body(tx: counterfoil.AsyncTx) -> None:
+            await order(tx)
+            try:
+                await wait(shop)
+            except BaseException as error:
+                raised.append(type(error))
+
+        with pytest.raises(counterfoil.InsideTransaction, match="only tx is awaited"):
+            await shop.transact(body)
+        assert 1 == len(raised)
+        assert [] == await orders(shop)
+    gc.collect()
+
+
+async def test_a_body_may_log_and_ask_for_its_task(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Records show the names of tasks, so to log is to ask; no loop is left on the writer's thread either."""
+
+    async def body(tx: counterfoil.AsyncTx) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        logging.getLogger("host").error("something, in %s", task.get_name())
+        await order(tx)
+        return task.get_name()
+
+    async with shop_at(url) as shop:
+        name = await shop.transact(body)
+        assert [f"something, in {name}"] == [record.message for record in caplog.records if record.name == "host"]
+        assert ["tea"] == await orders(shop)
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            await shop.transact(lambda tx: asyncio.get_running_loop())
+
+
+@pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
+async def test_the_other_colour_is_not_called_inside_either(url: str, swallow: bool) -> None:
+    """There is no event loop that it would block."""
+    other = await asyncio.to_thread(counterfoil.open, ":memory:")
+    try:
+        async with shop_at(url) as shop:
+            for call in (
+                lambda: other.admit(HELLO, GRANT),
+                lambda: other.position(),
+                lambda: other.transact(lambda tx: None),
+                lambda: other.lock("l").try_hold("k").__enter__(),
+                lambda: other.lock("l").force_release("k"),
+                lambda: other.close(),
+                lambda: counterfoil.open(":memory:"),
+            ):
+
+                async def body(tx: counterfoil.AsyncTx, call: Callable[[], object] = call) -> None:
+                    await order(tx)
+                    try:
+                        call()
+                    except counterfoil.InsideTransaction:
+                        if not swallow:
+                            raise
+
+                with pytest.raises(counterfoil.InsideTransaction, match="not called inside a transaction"):
+                    await shop.transact(body)
+            assert [] == await orders(shop)
+    finally:
+        await asyncio.to_thread(other.close)
 
 
 async def test_a_body_that_raises_while_it_is_closed_changes_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
