@@ -25,9 +25,13 @@ OURS: Final = (
 )
 TRANSACTIONS: Final = "a transaction is not begun, ended or marked inside transact; return to commit all of it, raise to undo it"
 SETTINGS: Final = "PRAGMA, ATTACH and DETACH change the connection, which is the journal's; use a connection of your own for them"
-SEQUENCES: Final = "sqlite_sequence and sqlite_dbpage hold what is the journal's too; leave them to SQLite"
+SEQUENCES: Final = (
+    "sqlite_sequence, sqlite_stat1 and its like, and sqlite_dbpage hold what is the journal's too; leave them to SQLite"
+)
+HIDES: Final = "a temporary table or view named json_each hides a function that the journal reads with; give it another name"
 
 _IN_TABLES: Final = {sqlite3.SQLITE_READ, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_DELETE}
+_WRITES: Final = _IN_TABLES - {sqlite3.SQLITE_READ}
 _UNNAMED: Final = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _RULES: Final = {
     sqlite3.SQLITE_TRANSACTION: TRANSACTIONS,
@@ -43,9 +47,26 @@ _DEFINES: Final = {
     sqlite3.SQLITE_ALTER_TABLE,
 }
 """What the authorizer is not told all of: what a view or trigger will touch, and what a table is renamed to."""
+_USED: Final = "json_each"
+"""What the journal reads lists with, as `temp.json_each`: no table of the file hides that, and one of the connection would."""
+_NAMES: Final = {
+    sqlite3.SQLITE_CREATE_TABLE,
+    sqlite3.SQLITE_CREATE_TEMP_TABLE,
+    sqlite3.SQLITE_CREATE_VIEW,
+    sqlite3.SQLITE_CREATE_TEMP_VIEW,
+    sqlite3.SQLITE_CREATE_VTABLE,
+}
 _OUR_NAME: Final = re.compile(r"(?<![\w$])cf(_|(?![\w$]))", re.IGNORECASE)
 """A name of ours in the text of a statement, or `cf`: a full-text table of that name has parts whose names are ours."""
-_MOVES: Final = {sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_DROP_TABLE}
+_DROPS: Final = {
+    sqlite3.SQLITE_DROP_TABLE,
+    sqlite3.SQLITE_DROP_INDEX,
+    sqlite3.SQLITE_DROP_TEMP_TABLE,
+    sqlite3.SQLITE_DROP_TEMP_INDEX,
+    sqlite3.SQLITE_DROP_VTABLE,
+}
+_MOVES: Final = {sqlite3.SQLITE_ALTER_TABLE, *_DROPS}
+_ANALYZES: Final = re.compile(r"(?>[\s;]|--[^\n]*|/\*.*?\*/)*+analyze\b", re.IGNORECASE | re.DOTALL)
 _OWN_QUESTIONS: Final = {"data_version", "page_size", "quick_check"}
 """Pragmas that SQLite asks of itself: a full-text table, an r-tree, and ALTER TABLE when it adds a CHECK."""
 
@@ -56,8 +77,12 @@ class Statement:
     def __init__(self, sql: str) -> None:
         self.mentions = _OUR_NAME.search(sql) is not None
         """Whether a name of ours stands in it."""
+        self.mentions_used = _USED in sql.lower()
+        """Whether the name of the function stands in it that the journal reads lists with."""
         self.moves = False
         """Whether it is known to rename or drop something, for which SQLite changes tables of its own."""
+        self.analyzes = _ANALYZES.match(sql) is not None
+        """Whether SQLite gathers statistics in it, and writes them."""
         self.broken: str | None = None
         """The rule that it broke."""
 
@@ -86,14 +111,14 @@ class Authorizer:
         if statement is None:
             return sqlite3.SQLITE_OK
         statement.moves = statement.moves or action in _MOVES
-        broken = _rule(statement, action, first, second)
+        broken = _rule(statement, action, first, second, database)
         if broken is None:
             return sqlite3.SQLITE_OK
         statement.broken = broken
         return sqlite3.SQLITE_DENY
 
 
-def _rule(statement: Statement, action: int, first: str | None, second: str | None) -> str | None:
+def _rule(statement: Statement, action: int, first: str | None, second: str | None, database: str | None) -> str | None:
     """Return the rule that is broken; names come in any case, and SQLite does not tell cases apart."""
     if action in _UNNAMED:
         return None
@@ -102,15 +127,25 @@ def _rule(statement: Statement, action: int, first: str | None, second: str | No
         return None if asks else SETTINGS
     if action in _RULES:
         return _RULES[action]
-    names = (first,) if action in _IN_TABLES else (first, second)
-    ours = any(name is not None and name.lower().startswith("cf_") for name in names)
-    if ours or (action in _DEFINES and statement.mentions):
+    names = [name.lower() for name in ((first,) if action in _IN_TABLES else (first, second)) if name is not None]
+    if any(name.startswith("cf_") for name in names) or (action in _DEFINES and statement.mentions):
         return OURS
-    if first == "sqlite_dbpage" or (
-        first == "sqlite_sequence" and action in _IN_TABLES - {sqlite3.SQLITE_READ} and not statement.moves
+    if (action in _NAMES and database == "temp" and names[:1] == [_USED]) or (
+        action == sqlite3.SQLITE_ALTER_TABLE and first == "temp" and statement.mentions_used
     ):
-        return SEQUENCES
-    return None
+        return HIDES
+    return SEQUENCES if names and _is_kept_by_sqlite(statement, action, names[0]) else None
+
+
+def _is_kept_by_sqlite(statement: Statement, action: int, name: str) -> bool:
+    """Tell whether a host changes by itself what SQLite keeps about all tables, those of the journal among them."""
+    if name == "sqlite_dbpage":
+        return True
+    if name.startswith("sqlite_stat") and action in _DROPS:
+        return True
+    if action not in _WRITES or statement.moves:
+        return False
+    return name == "sqlite_sequence" or (name.startswith("sqlite_stat") and not statement.analyzes)
 
 
 class HostStatements:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import counterfoil
-from counterfoil.infrastructure.sqlite.host_statements import OURS, SEQUENCES, SETTINGS, TRANSACTIONS
+from counterfoil import TimelineFilter
+from counterfoil.infrastructure.sqlite.host_statements import HIDES, OURS, SEQUENCES, SETTINGS, TRANSACTIONS
+from counterfoil.infrastructure.sqlite.recorder import SQLiteJournalRecorder
 from counterfoil.infrastructure.statements import statements
 
 if TYPE_CHECKING:
@@ -114,13 +117,103 @@ def test_the_connection_is_not_changed(shop: counterfoil.Journal, text: str) -> 
         run(shop, text)
 
 
+@pytest.mark.contract("JRN-17")
 @pytest.mark.parametrize(
     "text",
-    ["DELETE FROM sqlite_sequence", "UPDATE sqlite_sequence SET seq = 0", "INSERT INTO sqlite_sequence VALUES ('orders', 9)"],
+    [
+        "DELETE FROM sqlite_sequence",
+        "UPDATE sqlite_sequence SET seq = 0",
+        "INSERT INTO sqlite_sequence VALUES ('orders', 9)",
+        "INSERT INTO sqlite_stat1 VALUES ('cf_event', NULL, '1')",
+        "INSERT INTO SQLite_Stat1 VALUES ('cf_event', NULL, '1')",
+        "/* ANALYZE */ INSERT INTO sqlite_stat1 VALUES ('cf_event', NULL, '1')",
+        "REPLACE INTO main.sqlite_stat1 SELECT 'cf_event', NULL, '1' AS analyze",
+        "UPDATE sqlite_stat1 SET tbl = 'cf_event'",
+        "DELETE FROM sqlite_stat1",
+        "DROP TABLE sqlite_stat1",
+        "WITH w AS (SELECT 1) DELETE FROM sqlite_stat1",
+    ],
 )
-def test_the_numbers_that_were_given_are_not_changed(shop: counterfoil.Journal, text: str) -> None:
+def test_what_sqlite_keeps_about_all_tables_is_not_changed(shop: counterfoil.Journal, text: str) -> None:
+    """Neither the numbers that were given nor the statistics, by which it chooses how to read the journal's tables."""
+    run(shop, "ANALYZE orders")
     with pytest.raises(counterfoil.InvalidValue, match=re.escape(SEQUENCES)):
         run(shop, text)
+    assert [("orders", None, "1")] == run(shop, "SELECT * FROM sqlite_stat1")
+
+
+def test_a_trigger_changes_no_statistics(shop: counterfoil.Journal) -> None:
+    run(shop, "ANALYZE orders")
+    trigger = "CREATE TRIGGER t AFTER INSERT ON orders BEGIN DELETE FROM sqlite_stat1; END"
+    run(shop, trigger)
+    with pytest.raises(counterfoil.InvalidValue, match=re.escape(SEQUENCES)):
+        run(shop, "INSERT INTO orders (item) VALUES ('milk')")
+    run(shop, "DROP TRIGGER t")
+
+
+@pytest.mark.contract("JRN-17")
+def test_a_host_gathers_statistics_of_its_own_tables(shop: counterfoil.Journal) -> None:
+    """SQLite writes them then, and forgets them with what they are of."""
+    run(shop, "CREATE INDEX by_item ON orders (item)")
+    for text in ("ANALYZE orders", " ;\n-- why\n/* because */ analyze main.orders", "ANALYZE by_item"):
+        run(shop, text)
+        assert [("orders", "by_item")] == run(shop, "SELECT tbl, idx FROM sqlite_stat1 WHERE idx IS NOT NULL")
+    run(shop, "CREATE TABLE more (x)", "INSERT INTO more VALUES (1)", "ANALYZE more")
+    run(shop, "DROP INDEX by_item", "DROP TABLE more")
+    assert [] == run(shop, "SELECT tbl FROM sqlite_stat1 WHERE idx IS NOT NULL OR tbl = 'more'")
+
+
+# Tables under the names of functions that the journal's statements use.
+
+
+def read_all_ways(journal: counterfoil.Journal) -> list[object]:
+    """Read what is read with lists."""
+    view = journal.acting_as(PERSON)
+    (operation,) = view.unresolved().rows
+    page = view.timeline(TimelineFilter(connection="tg", conversation="c", actor="ann", types=["operation.admitted"]))
+    explained = view.explain(operation.operation_id)
+    recorder = SQLiteJournalRecorder(journal.core)
+    topics = recorder.select_notifications(None, 10, topics=["operation.admitted/1"])
+    return [len(page.rows), len(explained), len(view.statistics().totals), len(topics)]
+
+
+@pytest.mark.parametrize("name", ["json_each", "json_tree"])
+@pytest.mark.parametrize("kind", ["TABLE {} (value)", "VIEW {} AS SELECT 'x' AS value", "VIRTUAL TABLE {} USING fts5(value)"])
+@pytest.mark.parametrize("way", ["transact", "transact in memory", "a connection of its own"])
+def test_a_table_of_the_hosts_hides_no_function_from_the_journal(path: Path, name: str, kind: str, way: str) -> None:
+    text = "CREATE " + kind.format(name)
+    with counterfoil.open(":memory:" if way == "transact in memory" else path) as journal:
+        journal.admit(HELLO, GRANT)
+        before = read_all_ways(journal)
+        assert [1, 1, 1, 1] == before
+        if way == "a connection of its own":
+            with closing(sqlite3.connect(path)) as other:
+                other.execute(text)
+        else:
+            run(journal, text)
+        assert before == read_all_ways(journal)
+        assert not journal.admit(HELLO.model_copy(update={"event_id": "2"}), GRANT).duplicate
+        assert journal.verify().agrees
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TEMP TABLE json_each (value)",
+        "CREATE TABLE temp.JSON_EACH AS SELECT 1 AS value",
+        "CREATE TEMP VIEW json_each AS SELECT 1 AS value",
+        "CREATE VIEW temp.json_each AS SELECT 1 AS value",
+        "CREATE VIRTUAL TABLE temp.json_each USING fts5(value)",
+        "ALTER TABLE scratch RENAME TO Json_Each",
+    ],
+)
+def test_a_temporary_table_that_would_hide_one_is_refused(shop: counterfoil.Journal, text: str) -> None:
+    """A journal in memory is read on the connection that it would be in."""
+    run(shop, "CREATE TEMP TABLE scratch AS SELECT value FROM json_each('[1, 2]')")
+    with pytest.raises(counterfoil.InvalidValue, match=re.escape(HIDES)):
+        run(shop, text)
+    assert [1, 1, 1, 1] == read_all_ways(shop)
+    assert [(1,), (2,)] == run(shop, "SELECT * FROM scratch")
 
 
 def test_a_body_may_go_on_after_a_refusal(shop: counterfoil.Journal) -> None:
