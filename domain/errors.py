@@ -28,11 +28,17 @@ never chained into what is raised.
 
 from __future__ import annotations
 
+import copyreg
 import re
+from typing import Any
 
 
 class CounterfoilError(Exception):
-    """Be the base of all that counterfoil raises."""
+    """Be the base of all that counterfoil raises. Each can be pickled, so a pool of processes hands it on."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how it is made again: from its message and its attributes, whatever its class is called with."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InvalidValue(CounterfoilError, ValueError):
@@ -79,13 +85,14 @@ class LockError(CounterfoilError):
     """
     Be about one key of a lock.
 
-    `lock` is its name and `key` the key, as text. The message names the lock and the first digits of the key's id, which is a
-    pseudonym, and not the key.
+    `lock` is its name, `key` the key, as text, and `lease_id` the id of the key, which is a pseudonym. The message names the
+    lock and the first digits of that id, and not the key.
     """
 
     def __init__(self, what: str, *, lock: str, lease_id: str, key: str | None = None) -> None:
         super().__init__(f"lock {lock}, key #{lease_id[3:11]}: {what}")
         self.lock = lock
+        self.lease_id = lease_id
         self.key = key
 
 

@@ -1,13 +1,17 @@
 """Errors: the tree that a host may catch."""
 
+import copy
 import inspect
+import multiprocessing
+import pickle
 import re
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
 
 from counterfoil.domain import errors
-from counterfoil.domain.errors import CounterfoilError, Denied, InvalidValue, NotSent
+from counterfoil.domain.errors import CounterfoilError, Denied, InvalidValue, LeaseLost, NotSent
 
 RAISED = {
     name: cls
@@ -43,6 +47,61 @@ def test_reasons_are_attributes() -> None:
     assert "revoked" == Denied("the identity is revoked", reason="revoked").reason
     assert ("not_sent", "no_program") == (NotSent().reason, NotSent("no_program").reason)
     assert issubclass(InvalidValue, ValueError)
+
+
+def made(cls: type[Exception]) -> Exception:
+    """Return an error of a class, with all that its class is called with."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    named = {each.name: f"the_{each.name}" for each in parameters if each.kind is each.KEYWORD_ONLY}
+    return cls("a_word", **named)
+
+
+def shown(error: BaseException) -> tuple[object, ...]:
+    return type(error), str(error), error.args, vars(error)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("name", RAISED)
+def test_each_goes_through_a_pickle(name: str, protocol: int) -> None:
+    """With what it says and all of its attributes; what a host adds to it comes along."""
+    error = made(RAISED[name])
+    error.add_note("a note")
+
+    assert shown(error) == shown(pickle.loads(pickle.dumps(error, protocol)))
+    assert shown(error) == shown(copy.copy(error))
+
+
+class OfAHost(LeaseLost):
+    """A class of a host's, called with something else again."""
+
+    def __init__(self, number: int, *, name: str) -> None:
+        super().__init__("ttl", lock=name, lease_id="lk-0123456789")
+        self.number = number
+
+
+def test_one_of_a_host_goes_through_a_pickle() -> None:
+    error = OfAHost(7, name="jobs")
+
+    assert shown(error) == shown(pickle.loads(pickle.dumps(error)))
+
+
+def lose(_: int) -> None:
+    """What a worker of a pool meets."""
+    raise LeaseLost("ttl", lock="jobs", lease_id="lk-0123456789", key="k")
+
+
+def test_an_error_in_a_worker_breaks_no_pool() -> None:
+    """It is raised where the result is asked for, and the pool goes on."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with pytest.raises(LeaseLost) as lost:
+            pool.submit(lose, 1).result()
+        assert 7 == pool.submit(abs, -7).result()
+    assert ("ttl", "jobs", "lk-0123456789", "k") == (
+        lost.value.reason,
+        lost.value.lock,
+        lost.value.lease_id,
+        lost.value.key,
+    )
 
 
 @pytest.mark.contract("DIA-01")
