@@ -107,6 +107,9 @@ class Deadline(NamedTuple):
     ends: int | None = None
     """Where no renewal moves it: the end of the `max_hold`."""
 
+    def __repr__(self) -> str:
+        return f"Deadline({self.lease_id}, at={self.at})"
+
     def renewed(self, now: int) -> Deadline:
         """Return the deadline after a renewal."""
         return self._replace(at=end_of(now, self.ttl, self.ends), renewal=self.renewal + 1)

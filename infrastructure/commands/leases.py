@@ -18,6 +18,9 @@ class Renewed(NamedTuple):
     """By token, the new deadlines of those that stand, in nanoseconds of the boot clock."""
     lost: dict[bytes, LossReason]
 
+    def __repr__(self) -> str:
+        return f"Renewed(standing={len(self.standing)}, lost={sorted(self.lost.values())})"
+
 
 class Ticket(NamedTuple):
     """What a holder has of its lease: with the token it renews and releases it, and the fence tells which grant it came of."""

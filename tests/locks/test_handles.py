@@ -15,8 +15,9 @@ from counterfoil import AlreadyHeld, LeaseLost, LockHeld
 from counterfoil.domain.hold import LINE_PLACES, checked_terms
 from counterfoil.domain.ids import lock_id
 from counterfoil.infrastructure import reading_locks
-from counterfoil.infrastructure.commands.holds import ForceRelease, Hold, InLine, Leave, ReleaseKey
+from counterfoil.infrastructure.commands.holds import ForceRelease, Granted, Hold, InLine, Leave, ReleaseKey
 from counterfoil.infrastructure.commands.leases import Renew, Ticket
+from counterfoil.infrastructure.places import Place
 from counterfoil.infrastructure.sqlite.store import SQLiteStore
 from tests.locks.conftest import Children, Journals, apart, events, failing, free, in_thread, wait_until, waiting
 
@@ -228,7 +229,12 @@ def test_no_log_error_or_representation_holds_a_key_or_a_token(
             with pytest.raises(LockHeld) as held:
                 in_thread(lambda: lock.hold(key, wait="50ms").__enter__())()
             shown += [held.value, journal.core.committer.submit(Hold(lock._terms, lease_id, key, b"x" * 16, True)).result()]
-            shown += [lock.waiters(), journal.core.committer.submit(Renew([Ticket(lease_id, b"y" * 16, lease.fence)]))]
+            renewals = [Renew([lease.ticket]), Renew([Ticket(lease_id, b"y" * 16, lease.fence)]), Renew((lease.ticket,))]
+            shown += [lock.waiters(), *renewals, *(journal.core.committer.submit(each).result() for each in renewals)]
+            deadline = journal._read(lambda store: store.deadline(lease_id))
+            assert deadline is not None
+            shown += [deadline, lease.ticket, Granted(lease_id, token, 1, 2, None, 3)]
+            shown += [Place(1, lease_id, 2, token, "jobs", 3, None, None, 4, None)]
             journal.core.committer.submit(Leave(lease_id, b"x" * 16)).result()
         with pytest.raises(LeaseLost) as lost, lock.hold(key):
             in_thread(lambda: lock.force_release(key))()
@@ -242,6 +248,6 @@ def test_no_log_error_or_representation_holds_a_key_or_a_token(
     shown.append(closed.value)
 
     written = " ".join([repr(each) + str(each) for each in shown] + [record.getMessage() for record in caplog.records])
-    for secret in (key, "4711", repr(token)[2:-1], token.hex()):
+    for secret in (key, "4711", *(form for each in (token, b"x" * 16, b"y" * 16) for form in (repr(each)[2:-1], each.hex()))):
         assert secret not in written
     assert any("released" in record.getMessage() or "renew" in record.getMessage() for record in caplog.records)
