@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from .errors import InvalidValue
 from .event import REGISTRY, Event, Recorded
 from .ids import ClassWord
 
@@ -66,6 +67,13 @@ def position_of(fence: int) -> int:
 def fence_text(fence: int) -> str:
     """Return a fence as text that sorts as the number does."""
     return f"{fence:0{FENCE_DIGITS}d}"
+
+
+def checked_fence(fence: int | None) -> int | None:
+    """Return a fence to compare with, or None for any; raises `InvalidValue` for what is no number."""
+    if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool)):
+        raise InvalidValue(f"fence must be a number, as `holders()` shows it, not {type(fence).__name__}")
+    return fence
 
 
 class Lease(NamedTuple):

@@ -7,6 +7,7 @@ from datetime import timedelta
 from counterfoil.domain.hold import Terms, checked_key, checked_wait
 from counterfoil.domain.identity import Identity
 from counterfoil.domain.ids import checked_word, lock_id
+from counterfoil.domain.lock import checked_fence
 
 from . import reading_locks
 from .calls import AsyncCalls
@@ -92,14 +93,17 @@ class AsyncLock(AsyncCalls):
             lambda store: reading_locks.history(store, limits, lease_id, limit=limit, after=after, newest_first=newest_first)
         )
 
-    async def force_release(self, key: str | int | bytes, *, reason: str = "operator", operator: Identity | None = None) -> bool:
+    async def force_release(
+        self, key: str | int | bytes, *, reason: str = "operator", operator: Identity | None = None, fence: int | None = None
+    ) -> bool:
         """
-        Take a key from its holder and fence it out; tells whether anybody held it.
+        Take a key from its holder and fence it out; tells whether it was taken from anybody.
 
-        `reason` is a class word (`[a-z0-9_]{1,64}`). The event names the principal of `operator`, as a pseudonym, and nobody
-        without.
+        With `fence`, as `holders()` shows it, only from the lease that has this one: when another has the key meanwhile, nothing
+        is done. `reason` is a class word (`[a-z0-9_]{1,64}`). The event names the principal of `operator`, as a pseudonym, and
+        nobody without.
         """
-        command = ForceRelease(self._lease_id(key), checked_word(reason, name="reason"), operator)
+        command = ForceRelease(self._lease_id(key), checked_word(reason, name="reason"), operator, checked_fence(fence))
         return await self._submit(command)
 
     def _lease_id(self, key: str | int | bytes) -> str:

@@ -182,10 +182,10 @@ def _release(journal: str, name: str, key: str, reason: str, *, ask: bool) -> in
         if not _is_wanted(seen):
             return 1
     with opened(journal, readonly=False) as (found, _):
-        holder = None if seen is None else _holder_of(found, name, key)
-        if holder is not None and seen is not None and holder.fence != seen.fence:
-            return 4
-        return 0 if found.lock(name).force_release(key, reason=reason, operator=operator()) else 5
+        fence = None if seen is None else seen.fence
+        if found.lock(name).force_release(key, reason=reason, operator=operator(), fence=fence):
+            return 0
+        return 5 if seen is None or _holder_of(found, name, key) is None else 4
 
 
 def _look(journal: str, name: str, key: str) -> Holder | None:

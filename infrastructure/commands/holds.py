@@ -168,13 +168,17 @@ class ForceRelease:
     reason: str
     operator: Identity | None = None
     """Who did it; None where a host did it by itself."""
+    expected: int | None = None
+    """The fence that is to be taken away; None for any."""
 
     def run(self, unit: Unit) -> bool:
-        """Tell whether anybody held it."""
+        """Tell whether it was taken away: whether anybody held it, under the fence that was expected."""
         if self.operator is not None:
             self.operator.require_active(unit.wall)
         lease = unit.lease(self.lease_id)
         if lease is None or not stands(lease, unit.deadline(self.lease_id), unit.context.world):
+            return False
+        if self.expected not in (None, lease.fence):
             return False
         actor, header = SYSTEM, Header()
         if self.operator is not None:

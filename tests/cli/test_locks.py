@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from syrupy.assertion import SnapshotAssertion
 
 import counterfoil
+from counterfoil.infrastructure.cli import locks as verbs
 from counterfoil.infrastructure.cli.group import cli
 from counterfoil.infrastructure.cli.locks import locks
 
@@ -245,6 +246,30 @@ def test_who_got_the_key_while_the_question_stood_keeps_it(shell: Shell, journal
 
     assert 4 == result.returncode
     assert "another has got it while" in result.stderr
+    assert ["granted", "released"] * 2 == [row.happened for row in lock.history(KEY).rows]
+
+
+@pytest.mark.contract("CLI-02")
+def test_who_gets_the_key_at_the_last_moment_keeps_it(
+    shell: Shell, journal: counterfoil.Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has it is compared in the same step as it is taken away, however late it changes hands."""
+    lock, force_release = journal.lock("summaries"), counterfoil.Lock.force_release
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(lock.hold(KEY))
+        (seen,) = journal.holders()
+
+        def change_hands(*words: Any, **options: Any) -> bool:
+            first.close()
+            second.enter_context(lock.hold(KEY))
+            return force_release(*words, **options)
+
+        monkeypatch.setattr(counterfoil.Lock, "force_release", change_hands)
+        monkeypatch.setattr(verbs, "_look", lambda *_: seen)
+        monkeypatch.setattr(verbs, "_is_wanted", lambda _: True)
+        status = verbs._release(str(shell.folder / shell.journal), "summaries", KEY, "operator", ask=True)
+
+    assert 4 == status
     assert ["granted", "released"] * 2 == [row.happened for row in lock.history(KEY).rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -301,6 +302,36 @@ async def test_closing_the_journal_ends_leases_and_waits(journals: Journals) -> 
 
     assert await is_free(outside, "ours")
     assert ["granted", "expired opening_ended", "granted", "released"] == await happened(outside, "ours")
+
+
+@pytest.mark.contract("LCK-10")
+async def test_force_release_of_a_fence_takes_the_key_from_nobody_else(journal: counterfoil.AsyncJournal) -> None:
+    """Who got the key meanwhile keeps it, and nothing is appended."""
+    lock = journal.lock("jobs")
+    async with lock.hold("k") as before:
+        pass
+    assert not await lock.force_release("k", fence=before.fence)
+    async with lock.hold("k") as lease:
+        position = await journal.position()
+        for fence in (before.fence, 0, lease.fence + (1 << 64)):
+            assert not await lock.force_release("k", fence=fence)
+        assert position == await journal.position()
+        await lease.extend()
+
+    async def lose() -> None:
+        async with lock.hold("k") as lease:
+            assert await lock.force_release("k", fence=lease.fence)
+            await asyncio.sleep(PATIENCE)
+
+    with pytest.raises(LeaseLost, match="revoked"):
+        await lose()
+
+
+@pytest.mark.parametrize("fence", ["7", b"7", 7.0, True])
+async def test_what_is_no_fence_is_refused(journal: counterfoil.AsyncJournal, fence: Any) -> None:
+    """Text is, which would never be found."""
+    with pytest.raises(InvalidValue, match="fence must be a number"):
+        await journal.lock("jobs").force_release("k", fence=fence)
 
 
 @pytest.mark.contract("LCK-11")
