@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from counterfoil import JournalUnavailable
 from counterfoil.domain.hold import checked_terms
 from counterfoil.domain.ids import lock_id
 from counterfoil.infrastructure.commands.holds import Granted, Hold
-from tests.locks.conftest import Children, events, free, in_thread, wait_until
+from tests.locks.conftest import PATIENCE, Children, events, free, in_thread, wait_until
 
 HOLDER = """
 journal = counterfoil.open(sys.argv[1])
@@ -55,11 +57,68 @@ def lock(path: Path) -> Iterator[counterfoil.Lock]:
         yield journal.lock("jobs")
 
 
+ROUNDS = 6
+"""How often a key changes hands."""
+
+
 def in_line(lock: counterfoil.Lock, count: int) -> None:
     wait_until(lambda: count == len(lock.waiters()))
 
 
+# Rung.
+
+
+@pytest.mark.contract("LCK-04")
+def test_who_waits_in_another_process_is_rung(path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks by itself within the hour, so each of these changes of hands is heard of."""
+    monkeypatch.setattr("counterfoil.infrastructure.waiting.LOOK_NS", 3_600 * 10**9)
+    other = children(
+        """
+        import counterfoil.infrastructure.waiting as waiting
+        waiting.LOOK_NS = 3_600 * 10**9
+        with counterfoil.open(sys.argv[1]) as journal:
+            lock = journal.lock("jobs", ttl="1h")
+            for _ in range(int(sys.argv[2])):
+                with lock.hold("k", wait="10m"):
+                    say("has it")
+                    while len(lock.waiters()) < 1:
+                        time.sleep(0.005)
+        """,
+        path,
+        ROUNDS,
+    )
+    assert other.hear() == "has it"
+    with counterfoil.open(path) as journal:
+        lock = journal.lock("jobs", ttl="1h")
+        for number in range(1, ROUNDS + 1):
+            with lock.hold("k", wait=timedelta(seconds=PATIENCE)) as lease:
+                assert lease.fence
+                if number < ROUNDS:
+                    in_line(lock, 1)
+            if number < ROUNDS:
+                assert other.hear() == "has it"
+    other.ended()
+
+
 # Killed.
+
+
+@pytest.mark.contract("LCK-15")
+def test_an_opening_that_begins_gives_up_the_places_of_ended_ones(path: Path, children: Children) -> None:
+    """Of every key, also of those that nobody asks for any more."""
+
+    def places() -> int:
+        with closing(sqlite3.connect(path)) as connection:
+            return int(connection.execute("SELECT count(*) FROM cf_waiter").fetchone()[0])
+
+    with counterfoil.open(path) as journal, journal.lock("jobs").hold("k"):
+        dead, alive = children(WAITER, path, "1h"), children(WAITER, path, "1h")
+        in_line(journal.lock("jobs"), 2)
+        dead.kill()
+        assert places() == 2
+        with counterfoil.open(path) as begins, begins.lock("others").hold("another"):
+            assert places() == 1
+    assert alive.hear()
 
 
 @pytest.mark.contract("LCK-08")
