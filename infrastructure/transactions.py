@@ -32,15 +32,18 @@ class AsyncTransactions(AsyncOpener):
 
         `body` is a function of a `Tx`, or a coroutine function of an `AsyncTx`, which may await nothing but that: anything else
         that it awaits raises `InsideTransaction`. It runs on the thread of the journal's writer, on which everybody else waits
-        meanwhile, so let it be short. It may be called more than once, when SQLite ends the transaction that it shares with
-        others: let it have no effects but through its `tx`. What it raises is raised here as it is, and undoes all that it did.
+        meanwhile, so let it be short. It may be called more than once, when the transaction that it shares with others cannot be
+        kept: let it have no effects but through its `tx`. What it raises is raised here as it is, and undoes all that it did.
+
+        Its statements run on the journal's connection, as SQLite's defaults have it: a foreign key is checked by nobody, because
+        `PRAGMA foreign_keys` is off there, and PRAGMA is refused inside, as ATTACH is. Check what must exist in the statement.
 
         No journal is called inside: that raises `InsideTransaction`, and rolls back even if the body catches it. A thread that
         the body starts and waits for must not call one either; it would wait for ever.
 
         With `guard`, one lease or several, it commits only while each is the current one, and raises `LeaseLost` otherwise; it
-        is checked before the body and after it. A lease of another opening raises `InvalidValue`. Cancelled before the body is
-        begun nothing is done; after that it completes.
+        is checked before the body, after it, and right before it is written with what others did meanwhile. A lease of another
+        opening raises `InvalidValue`. Cancelled before the body is begun nothing is done; after that it completes.
         """
         core = self._core
         command = _command(body, guard)
@@ -58,14 +61,18 @@ class Transactions(Opener):
         body returns.
 
         `body` is a plain function of a `Tx`. It runs on the thread of the journal's writer, on which everybody else waits
-        meanwhile, so let it be short. It may be called more than once, when SQLite ends the transaction that it shares with
-        others: let it have no effects but through its `tx`. What it raises is raised here as it is, and undoes all that it did.
+        meanwhile, so let it be short. It may be called more than once, when the transaction that it shares with others cannot be
+        kept: let it have no effects but through its `tx`. What it raises is raised here as it is, and undoes all that it did.
+
+        Its statements run on the journal's connection, as SQLite's defaults have it: a foreign key is checked by nobody, because
+        `PRAGMA foreign_keys` is off there, and PRAGMA is refused inside, as ATTACH is. Check what must exist in the statement.
 
         No journal is called inside: that raises `InsideTransaction`, and rolls back even if the body catches it. A thread that
         the body starts and waits for must not call one either; it would wait for ever.
 
         With `guard`, one lease or several, it commits only while each is the current one, and raises `LeaseLost` otherwise; it
-        is checked before the body and after it. A lease of another opening raises `InvalidValue`.
+        is checked before the body, after it, and right before it is written with what others did meanwhile. A lease of another
+        opening raises `InvalidValue`.
         """
         core = self._core
         if is_async(body):

@@ -83,16 +83,18 @@ class Tx:
         Execute one statement on the host's own tables, and return all of its rows.
 
         What SQLite has against it is raised as it is, an error of `sqlite3`. `InvalidValue` is raised for a statement that
-        touches a name that begins with `cf_`, for one that begins, ends or marks a transaction, and for PRAGMA, ATTACH and
-        DETACH.
+        touches a name that begins with `cf_`, for one that begins, ends or marks a transaction, for PRAGMA, ATTACH and DETACH,
+        for one that changes what SQLite keeps about all tables (`sqlite_sequence`, `sqlite_stat1`; ANALYZE of the host's own is
+        good), and for a temporary table or view named `json_each`. Foreign keys are not checked.
         """
         return self._transaction.execute(sql, parameters)
 
     def guard(self, lease: Fenced) -> None:
         """
-        Let the transaction commit only while this lease is the current one: it is checked now, and again after the body.
+        Let the transaction commit only while this lease is the current one: it is checked now, after the body, and right before
+        all is written.
 
-        Raises `LeaseLost`, and `InvalidValue` for a lease that this opening did not get.
+        Raises `LeaseLost`, also after a body that has caught it, and `InvalidValue` for a lease that this opening did not get.
         """
         self._transaction.guard(lease)
 

@@ -41,6 +41,8 @@ def test_one_summary_at_a_time(folder: Path, capsys: pytest.CaptureFixture[str])
     run(EXAMPLES[2])
 
     assert capsys.readouterr().out == "too late: ttl\n[('They meet on Tuesday.',)]\n"
+    run(EXAMPLES[2])
+    assert capsys.readouterr().out == "too late: ttl\n[('They meet on Tuesday.',)]\n", "again, on the same file"
 
 
 def test_a_key_without_asyncio(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,6 +297,14 @@ def test_a_host_does_with_its_tables_what_sqlite_can(shop: counterfoil.Journal) 
     assert shop.verify().agrees
 
 
+def test_foreign_keys_are_not_checked(shop: counterfoil.Journal) -> None:
+    """As SQLite's defaults have it, and the documentation says; the pragma that changes that is refused inside."""
+    run(shop, "CREATE TABLE lines (orders INTEGER REFERENCES orders)", "INSERT INTO lines VALUES (99)")
+    assert [(99,)] == run(shop, "SELECT * FROM lines")
+    with pytest.raises(counterfoil.InvalidValue, match=re.escape(SETTINGS)):
+        run(shop, "PRAGMA foreign_keys = on")
+
+
 def test_several_statements_in_one_text_are_refused_as_sqlite3_does(shop: counterfoil.Journal) -> None:
     with pytest.raises((sqlite3.ProgrammingError, sqlite3.Warning), match="one statement at a time"):
         run(shop, "DELETE FROM orders; SELECT 1")
