@@ -24,6 +24,7 @@ from counterfoil.projections.projection import Key, Projection
 
 from .rows import EventRow, Head
 from .sqlite.creation import chain, check_kind, check_path
+from .sqlite.crossing import gate
 from .sqlite.faults import fault
 from .sqlite.rows_of_projections import sql_of
 from .sqlite.store import READ, SQLiteStore, connect
@@ -72,7 +73,7 @@ def verify_file(path: Path, progress: Progress | None = None) -> Verification:
     """
     check_path(path, readonly=True)
     try:
-        with closing(connect(path, readonly=True, busy_us=5_000_000)) as connection:
+        with gate.inside(), closing(connect(path, readonly=True, busy_us=5_000_000)) as connection:
             check_kind(connection, path)
             connection.execute("BEGIN")
             return verify(SQLiteStore(connection), progress)

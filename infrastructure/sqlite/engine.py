@@ -27,6 +27,7 @@ from ..rows import Head
 from ..unit import OpeningState, Unit
 from .catching_up import catch_up
 from .checkpoints import empty_log
+from .crossing import gate
 from .descriptor import side_file
 from .faults import fault
 from .liveness import FileLiveness, Liveness, MemoryLiveness
@@ -60,7 +61,7 @@ class SQLiteEngine:
         self._readers = None if path is None else ReaderPool(path, self._busy)
         self._opening = OpeningState()
         self.liveness = self._new_liveness()
-        with self._faults():
+        with gate.inside(), self._faults():
             self._writer, self._beside = open_journal(path, readonly=readonly, busy_us=self._busy)
             if path is not None and not readonly:
                 # SQLite runs it in the COMMIT that reaches so many frames, whoever wrote them: it alone knows how many there are.
@@ -93,7 +94,7 @@ class SQLiteEngine:
             ) from None
 
     def _key(self) -> bytes:
-        with self._faults():
+        with gate.inside(), self._faults():
             return self._store.head().journal_key
 
     def outside(self) -> Outside:
@@ -108,10 +109,10 @@ class SQLiteEngine:
         refuse_inside()
         self.check_open()
         if self._readers is None:
-            with self._guard, self._faults():
+            with gate.inside(), self._guard, self._faults():
                 yield self._store
         else:
-            with self._faults(), self._readers.snapshot() as store:
+            with gate.inside(), self._faults(), self._readers.snapshot() as store:
                 yield store
 
     # Writing.
@@ -124,7 +125,7 @@ class SQLiteEngine:
         if not self._beside.queue.acquire(busy):
             raise JournalUnavailable(f"{self.name}: another process holds the journal; try again")
         try:
-            with self._guard:
+            with gate.inside(), self._guard:
                 if busy != self._busy:  # the limits are others since the connection was opened
                     self._writer.execute(f"PRAGMA busy_timeout = {busy // 1_000}")
                     self._busy = busy
@@ -295,7 +296,7 @@ class SQLiteEngine:
         """Close the connections, and end the sign of life. In a forked child nothing is touched: it is the parent's."""
         if self._closed or os.getpid() != self._pid:
             return
-        with self._guard:
+        with gate.inside(), self._guard:
             self._closed = True
             if self._readers is not None:
                 self._readers.close()

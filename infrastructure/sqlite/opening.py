@@ -20,7 +20,7 @@ def open_journal(path: Path | None, *, readonly: bool, busy_us: int) -> tuple[sq
     """
     Open a journal, and create it where there is none; None is one in memory.
 
-    Raises what says why it is refused; the driver's errors pass.
+    Raises what says why it is refused; the driver's errors pass. The caller is inside `gate`.
     """
     check_version()
     if path is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from .crossing import gate
 from .faults import fault
 from .store import connect
 
@@ -24,9 +25,10 @@ class Outside:
         if self._path is None:
             return False
         try:
-            if self._connection is None:
-                self._connection = connect(self._path, readonly=True, busy_us=self._busy)
-            version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            with gate.inside():
+                if self._connection is None:
+                    self._connection = connect(self._path, readonly=True, busy_us=self._busy)
+                version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
             raise fault(error, str(self._path)) from None
         before, self._version = self._version, version

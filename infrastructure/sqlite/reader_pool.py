@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -26,10 +27,15 @@ class ReaderPool:
         self._guard = threading.RLock()  # re-entrant: a snapshot that is collected comes back anywhere
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
+        self._pid = os.getpid()
 
     @contextmanager
     def snapshot(self) -> Iterator[SQLiteStore]:
-        """Lend a connection for as long as the block lasts; the projections are at the head of its snapshot."""
+        """
+        Lend a connection for as long as the block lasts; the projections are at the head of its snapshot.
+
+        The caller is inside `gate`.
+        """
         connection = self._borrow()
         try:
             connection.execute("BEGIN")
@@ -37,9 +43,10 @@ class ReaderPool:
             catch_up_aside(store)
             yield store
         finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            self._give_back(connection)
+            if os.getpid() == self._pid:  # in a child it is not the connection any more, and the pool may be locked for good
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._give_back(connection)
 
     def close(self) -> None:
         """Close the connections that are not lent now, and each of the others when it comes back."""

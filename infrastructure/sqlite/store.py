@@ -25,6 +25,7 @@ from ..caches import fold_operation
 from ..rows import EventRow, Head, Scoped
 from ..statements import statements
 from ..unit import Unit
+from .crossing import Connection, gate
 from .host_statements import HostStatements
 from .lines import SQLiteLines
 from .rows_of_projections import sql_of
@@ -40,7 +41,20 @@ SCHEMA: Final = statements("sqlite/schema.sql")
 
 
 def connect(path: Path | None, *, readonly: bool, busy_us: int) -> sqlite3.Connection:
-    """Open one connection with the settings that every connection of ours has; None is a journal in memory."""
+    """
+    Open one connection with the settings that every connection of ours has; None is a journal in memory.
+
+    Raises `ForkedError` for a file that was in use when this process was forked. Whoever uses the connection is inside `gate`.
+    """
+    with gate.inside():
+        if path is not None:
+            gate.check_file(path)
+        connection = _connect(path, readonly=readonly, busy_us=busy_us)
+        gate.enter(connection, path)
+        return connection
+
+
+def _connect(path: Path | None, *, readonly: bool, busy_us: int) -> Connection:
     target = MEMORY if path is None else f"file:{quote(str(path.absolute()))}?mode={'ro' if readonly else 'rwc'}"
     connection = sqlite3.connect(
         target,
@@ -49,6 +63,7 @@ def connect(path: Path | None, *, readonly: bool, busy_us: int) -> sqlite3.Conne
         check_same_thread=False,
         cached_statements=STATEMENT_CACHE,
         timeout=busy_us / 1_000_000,
+        factory=Connection,
     )
     try:
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # the engine sets it for who commits under the append lock
