@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,3 +43,12 @@ def refuse_inside() -> None:
         error = InsideTransaction("a journal is not called inside a transaction; use tx, or call it before or after")
         _here.running.refuse(error)
         raise error
+
+
+def _in_child() -> None:
+    """The body that forked runs in the parent; the child is told of the fork, and may use other journals."""
+    _here.running = None
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_in_child)
