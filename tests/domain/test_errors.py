@@ -85,16 +85,18 @@ def test_one_of_a_host_goes_through_a_pickle() -> None:
     assert shown(error) == shown(pickle.loads(pickle.dumps(error)))
 
 
-def lose(_: int) -> None:
-    """What a worker of a pool meets."""
-    raise LeaseLost("ttl", lock="jobs", lease_id="lk-0123456789", key="k")
+LOSE = """
+from counterfoil.domain.errors import LeaseLost
+raise LeaseLost("ttl", lock="jobs", lease_id="lk-0123456789", key="k")
+"""
+"""What a worker of a pool meets; as text, because a process that is spawned may not find this module."""
 
 
 def test_an_error_in_a_worker_breaks_no_pool() -> None:
     """It is raised where the result is asked for, and the pool goes on."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with pytest.raises(LeaseLost) as lost:
-            pool.submit(lose, 1).result()
+            pool.submit(exec, LOSE).result()
         assert 7 == pool.submit(abs, -7).result()
     assert ("ttl", "jobs", "lk-0123456789", "k") == (
         lost.value.reason,

@@ -229,11 +229,15 @@ def test_no_log_error_or_representation_holds_a_key_or_a_token(
             with pytest.raises(LockHeld) as held:
                 in_thread(lambda: lock.hold(key, wait="50ms").__enter__())()
             shown += [held.value, journal.core.committer.submit(Hold(lock._terms, lease_id, key, b"x" * 16, True)).result()]
-            renewals = [Renew([lease.ticket]), Renew([Ticket(lease_id, b"y" * 16, lease.fence)]), Renew((lease.ticket,))]
+            renewals = [
+                Renew([lease._held.ticket]),
+                Renew([Ticket(lease_id, b"y" * 16, lease.fence)]),
+                Renew((lease._held.ticket,)),
+            ]
             shown += [lock.waiters(), *renewals, *(journal.core.committer.submit(each).result() for each in renewals)]
             deadline = journal._read(lambda store: store.deadline(lease_id))
             assert deadline is not None
-            shown += [deadline, lease.ticket, Granted(lease_id, token, 1, 2, None, 3)]
+            shown += [deadline, lease._held.ticket, Granted(lease_id, token, 1, 2, None, 3)]
             shown += [Place(1, lease_id, 2, token, "jobs", 3, None, None, 4, None)]
             journal.core.committer.submit(Leave(lease_id, b"x" * 16)).result()
         with pytest.raises(LeaseLost) as lost, lock.hold(key):

@@ -71,11 +71,12 @@ def in_line(lock: counterfoil.Lock, count: int) -> None:
 @pytest.mark.contract("LCK-04")
 def test_who_waits_in_another_process_is_rung(path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by itself within the hour, so each of these changes of hands is heard of."""
-    monkeypatch.setattr("counterfoil.infrastructure.waiting.LOOK_NS", 3_600 * 10**9)
+    for module in ("listening", "waiting"):
+        monkeypatch.setattr(f"counterfoil.infrastructure.{module}.LOOK_NS", 3_600 * 10**9)
     other = children(
         """
-        import counterfoil.infrastructure.waiting as waiting
-        waiting.LOOK_NS = 3_600 * 10**9
+        from counterfoil.infrastructure import listening, waiting
+        listening.LOOK_NS = waiting.LOOK_NS = 3_600 * 10**9
         with counterfoil.open(sys.argv[1]) as journal:
             lock = journal.lock("jobs", ttl="1h")
             for _ in range(int(sys.argv[2])):

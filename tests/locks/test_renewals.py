@@ -75,7 +75,7 @@ def test_a_grant_is_synced_before_it_is_given(tmp_path: Path) -> None:
         with lock.hold("k") as lease:
             terms, lease_id = checked_terms("jobs", "1h", None, None), lock_id(journal.core.engine.journal_key, "jobs", "j")
             asking: Request[Any] = Request(Hold(terms, lease_id, "j", b"j" * 16, False), Future(), None)
-            journal.core.engine.run_group([Request(ReleaseKey(lease.ticket), Future(), None), asking])
+            journal.core.engine.run_group([Request(ReleaseKey(lease._held.ticket), Future(), None), asking])
             assert asking.error is None
         assert {FULL} == syncs.of(Hold)
         assert {FULL} == syncs.of(Advance)
