@@ -134,7 +134,7 @@ class Committer:
 
     def _work(self) -> None:
         last = False
-        while not last:
+        while not last and os.getpid() == self._pid:  # a body may fork: its child is no writer
             waiting = [self._queue.get()]
             with contextlib.suppress(Empty):
                 while len(waiting) < GROUP:

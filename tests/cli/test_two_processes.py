@@ -40,6 +40,8 @@ def test_verbs_beside_a_run(shell: Shell) -> None:
 
     forced = shell.run(*words, "--acknowledge-duplicate-risk", "--force")
     assert "nobody knows" in forced.stdout
+    while "2" not in [event for event, _, _ in shell.sent]:  # it would be cut off by the stop otherwise, if it had just begun
+        assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     finish(process)
 
