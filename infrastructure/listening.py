@@ -1,8 +1,8 @@
 """
 The one thread of an opening that hears what concerns its locks, and renews the leases that are held in threads.
 
-What nobody rings for is seen here: that a lease or an offer has run out, and, four times a second while anybody waits, what a
-ring that was lost, or a death that could not be watched, would have told.
+What nobody rings for is seen here: that a lease or an offer has run out; four times a second while anybody waits, what others
+have committed, as a ring that was lost would have told; and once a second the death of an opening that could not be watched.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_NS: Final = 250_000_000
-"""How often those who wait are looked after, whether or not anything was heard."""
+"""How often it is looked whether anybody has committed, while somebody waits, whether or not anything was heard."""
+FULL_SECONDS: Final = 1.0
+"""How often those who wait are looked after, whether or not anybody has committed."""
 BURST: Final = 8
 """Rings that are heard at once from which some may have been lost: the kernel keeps about ten for whoever does not listen."""
 
@@ -49,7 +51,13 @@ class Listener:
         self._armed: int | None = None
         """When the thread looks again by itself; None while it does not, and while it looks: then it is to look once more."""
         self._next_look = 0.0
-        """When all keys are looked at again, in seconds of this process's timers."""
+        """When all keys may be looked at again, in seconds of this process's timers."""
+        self._full_at = 0.0
+        """When they are looked at even if nobody has committed."""
+        self._due: int | None = None
+        """When something is due, in nanoseconds of the boot clock."""
+        self._called = True
+        """Somebody in this process has something to see to."""
         self._stale = False
         """Somebody has committed since all keys were looked at."""
         self._closing = False
@@ -79,6 +87,7 @@ class Listener:
             self._wake()
 
     def _wake(self) -> None:
+        self._called = True
         if self._bell is not None:
             self._bell.interrupt()
 
@@ -99,7 +108,11 @@ class Listener:
 
     def _look_around(self, heard: list[str], outside: Outside) -> int | None:
         """See to all that is due, and return when something is again; None while nobody waits. What fails keeps nothing else."""
-        now, times = self._core.clock.boot(), []
+        now = self._core.clock.boot()
+        if not heard and self._is_quiet(now, outside):
+            assert self._due is not None
+            return min(self._due, now + LOOK_NS)
+        times = []
         delay = self._safely(self.threads.tick)
         if delay is not None:
             times.append(now + int(delay * 1e9))
@@ -109,14 +122,25 @@ class Listener:
         at = self._safely(self._waiting.next_at)
         if at is not None:
             times.append(at)
-        return min(times, default=None)
+        self._due = min(times, default=None)
+        if self._due is not None and self._waiting.anybody:
+            return min(self._due, now + LOOK_NS)
+        return self._due
+
+    def _is_quiet(self, now: int, outside: Outside) -> bool:
+        """Tell whether nothing is due and nobody has called, rung or committed: most looks of a process that waits are such."""
+        called, self._called = self._called, False
+        if called or self._due is None or now >= self._due or self._stale or time.monotonic() >= self._full_at:
+            return False
+        self._stale = bool(self._safely(outside.changed))
+        return not self._stale
 
     def _look_at_waiting(self, now: int, burst: bool, outside: Outside) -> None:
         self._waiting.tell_again(now)
         ways = self._waiting.ways()
         self._waiting.look([lease_id for lease_id, way in ways.items() if now >= way.at])
         if ways and (burst or time.monotonic() >= self._next_look):
-            self._next_look = time.monotonic() + LOOK_NS / 1e9
+            self._next_look, self._full_at = time.monotonic() + LOOK_NS / 1e9, time.monotonic() + FULL_SECONDS
             self._waiting.look(self._unrung(ways, outside))
 
     def _unrung(self, ways: dict[str, InTheWay], outside: Outside) -> set[str]:

@@ -204,7 +204,7 @@ class Waiting:
         self.listener.wake_by(in_the_way.at)
 
     def _watch(self, opening_id: int | None) -> None:
-        """Hear of the end of another opening at once; one that cannot be watched is looked at four times a second."""
+        """Hear of the end of another opening at once; one that cannot be watched is looked at once a second."""
         path = self._core.engine.path
         if opening_id is None or path is None or opening_id == self._core.engine.opening_id or opening_id in self._watches:
             return
@@ -242,12 +242,17 @@ class Waiting:
         for command in told:
             self._give_up(command)
 
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._seats)
+
     def next_at(self) -> int | None:
-        """Return when something is due, in nanoseconds of the boot clock; None while nobody waits."""
+        """Return when something is due, in nanoseconds of the boot clock; None while nothing is known to be."""
         with self._guard:
             times = [at for at, _ in self._unheard]
             times += [way.at for lease_id, way in self._ways.items() if lease_id not in self._advancing]
-            if self._seats:
+            if len(times) < len(self._seats):  # of some it is not known yet
                 times.append(self._core.clock.boot() + LOOK_NS)
         return min(times, default=None)
 

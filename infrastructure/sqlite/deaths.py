@@ -100,7 +100,7 @@ def _tell(tells: dict[object, Tell]) -> None:
 
 
 def _cannot_watch(error: Exception) -> None:
-    """Nobody is told of an end that nobody saw: whoever waits looks by itself, four times a second."""
+    """Nobody is told of an end that nobody saw: whoever waits looks by itself, once a second."""
     log.warning("an opening cannot be watched: %s", type(error).__name__)
 
 
