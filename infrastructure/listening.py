@@ -1,7 +1,7 @@
 """
 The one thread of an opening that hears what concerns its locks, and renews the leases that are held in threads.
 
-What nobody rings for is seen here: that a lease or an offer has run out; four times a second while anybody waits, what others
+What nobody rings for is seen here: that a lease or an offer has run out; twice a second while anybody waits, what others
 have committed, as a ring that was lost would have told; and once a second the death of an opening that could not be watched.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_NS: Final = 250_000_000
+LOOK_NS: Final = 500_000_000
 """How often it is looked whether anybody has committed, while somebody waits, whether or not anything was heard."""
 FULL_SECONDS: Final = 1.0
 """How often those who wait are looked after, whether or not anybody has committed."""
