@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import socket
 import stat
 import subprocess
@@ -10,15 +9,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from counterfoil.domain.errors import Closed
 from counterfoil.infrastructure.sqlite.bell import MESSAGE_BYTES, MemoryBell, SocketBell, _let_ring, new_bell, ring
+from tests.beside import running, said
 
-ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds for what comes within a millisecond, unless the machine is very busy."""
 PRELUDE = """
@@ -42,24 +41,9 @@ def journal(tmp_path: Path) -> Path:
     return journal
 
 
-@contextmanager
-def process(program: str, journal: Path) -> Iterator[subprocess.Popen[str]]:
+def process(program: str, journal: Path) -> AbstractContextManager[subprocess.Popen[str]]:
     """Run a program beside a journal; it and its children end with the block."""
-    command = (sys.executable, "-W", "error", "-c", PRELUDE + program, str(journal))
-    with subprocess.Popen(
-        command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as running:
-        try:
-            yield running
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)
-
-
-def said(running: subprocess.Popen[str]) -> str:
-    """The next word that the process says."""
-    assert running.stdout is not None
-    return running.stdout.readline().strip()
+    return running(PRELUDE + program, journal)
 
 
 def alive(_: int) -> bool:

@@ -6,11 +6,10 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from counterfoil.domain.errors import JournalRefused
 from counterfoil.infrastructure.sqlite.deaths import watch_death
 from counterfoil.infrastructure.sqlite.descriptor import HAS_BYTE_LOCKS, Descriptor, side_file
 from counterfoil.infrastructure.sqlite.liveness import FileLiveness, check_locking, sign_file
+from tests.beside import running, said
 
-ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds for what comes within milliseconds, unless the machine is very busy."""
 PRELUDE = """
@@ -56,24 +55,9 @@ def live(tmp_path: Path) -> Path:
     return side_file(journal, "live")
 
 
-@contextmanager
-def process(program: str, live: Path, byte_locks: bool, opening_id: int = 5) -> Iterator[subprocess.Popen[str]]:
+def process(program: str, live: Path, byte_locks: bool, opening_id: int = 5) -> AbstractContextManager[subprocess.Popen[str]]:
     """Run a program in which an opening lives; it and its children end with the block."""
-    command = (sys.executable, "-W", "error", "-c", PRELUDE + program, str(live), str(byte_locks), str(opening_id))
-    with subprocess.Popen(
-        command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as running:
-        try:
-            yield running
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)
-
-
-def heard(running: subprocess.Popen[str]) -> str:
-    """The next word that the process says."""
-    assert running.stdout is not None
-    return running.stdout.readline().strip()
+    return running(PRELUDE + program, live, byte_locks, opening_id)
 
 
 def watchers() -> set[threading.Thread]:
@@ -87,7 +71,7 @@ def test_killed_process_is_told(live: Path, byte_locks: bool) -> None:
     """Nobody has to look: the kernel tells."""
     told = threading.Event()
     with process(LIVES, live, byte_locks) as running:
-        assert "lives" == heard(running)
+        assert "lives" == said(running)
         watch_death(live, 5, told.set, byte_locks=byte_locks)
         assert not told.is_set()
 
@@ -102,7 +86,7 @@ def test_stopped_process_is_not_told(live: Path, byte_locks: bool) -> None:
     """A process that is only frozen may go on; its neighbour is told of meanwhile, and itself when it is killed."""
     frozen, neighbour = threading.Event(), threading.Event()
     with process(LIVES, live, byte_locks, 5) as running, process(LIVES, live, byte_locks, 6) as other:
-        assert ("lives", "lives") == (heard(running), heard(other))
+        assert ("lives", "lives") == (said(running), said(other))
         running.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WNOWAIT)
         watch_death(live, 5, frozen.set, byte_locks=byte_locks)
@@ -134,7 +118,7 @@ def test_child_that_lives_on_keeps_nothing(live: Path, byte_locks: bool, child: 
     """Neither a fork nor a program that was started holds the sign of life of the dead."""
     told = threading.Event()
     with opening(live, byte_locks, 6), process(f"{child}\n{LIVES}", live, byte_locks) as running:
-        assert "lives" == heard(running)
+        assert "lives" == said(running)
         watch_death(live, 5, told.set, byte_locks=byte_locks)
 
         running.kill()
@@ -350,12 +334,12 @@ os.wait()
 def test_forked_child_watches_by_itself(live: Path, byte_locks: bool) -> None:
     """The parent's threads are not there any more, so a watch of the same opening makes one of its own."""
     with process(FORK, live, byte_locks) as running:
-        assert "watches" == heard(running)
+        assert "watches" == said(running)
         assert running.stdin is not None
         running.stdin.write("\n")
         running.stdin.flush()
 
-        assert "told" == heard(running)
+        assert "told" == said(running)
         assert 0 == running.wait(PATIENCE)
 
 
@@ -376,7 +360,7 @@ def shared(sign: Descriptor, opening_id: int, byte_locks: bool) -> bool:
 def test_waiting_is_no_sign_of_life(live: Path, byte_locks: bool) -> None:
     """What a watcher has for a moment, even one that is frozen right then, makes no opening live, and hides none that lives."""
     with process(LIVES, live, byte_locks) as running:
-        assert "lives" == heard(running)
+        assert "lives" == said(running)
         sign = Descriptor(sign_file(live, 5, byte_locks=byte_locks), create=False)
         assert not shared(sign, 5, byte_locks)
         running.kill()
@@ -409,7 +393,7 @@ def test_openings_begin_and_end_beside_watchers(live: Path, byte_locks: bool) ->
             assert each.stdin is not None
             each.stdin.write("\n")
             each.stdin.flush()
-        assert ("begins", "begins") == (heard(one), heard(other))
+        assert ("begins", "begins") == (said(one), said(other))
 
         for _ in range(300):
             with opening(live, byte_locks, 7):

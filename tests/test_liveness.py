@@ -5,8 +5,8 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from counterfoil.domain.errors import JournalRefused
 from counterfoil.infrastructure.sqlite.descriptor import HAS_BYTE_LOCKS, Descriptor, side_file
 from counterfoil.infrastructure.sqlite.liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
+from tests.beside import running, said
 
 ROOT = Path(__file__).parents[1]
 PRELUDE = """
@@ -47,24 +48,9 @@ def live(tmp_path: Path) -> Path:
     return side_file(journal, "live")
 
 
-@contextmanager
-def process(program: str, live: Path, byte_locks: bool) -> Iterator[subprocess.Popen[str]]:
+def process(program: str, live: Path, byte_locks: bool) -> AbstractContextManager[subprocess.Popen[str]]:
     """Run a program in which opening 5 lives, until it ends or the block does."""
-    command = (sys.executable, "-W", "error", "-c", PRELUDE + program, str(live), str(byte_locks))
-    with subprocess.Popen(
-        command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as running:
-        try:
-            yield running
-        finally:
-            if running.poll() is None:
-                running.kill()
-
-
-def heard(running: subprocess.Popen[str]) -> str:
-    """The next word that the process says."""
-    assert running.stdout is not None
-    return running.stdout.readline().strip()
+    return running(PRELUDE + program, live, byte_locks)
 
 
 @WAYS
@@ -160,7 +146,7 @@ def test_killed_process_is_dead_at_once(live: Path, byte_locks: bool) -> None:
     """An opening ends with its process, and not before, whatever the clocks say."""
     watcher = FileLiveness(live, byte_locks=byte_locks)
     with process("say('lives'); sys.stdin.read()", live, byte_locks) as running:
-        assert "lives" == heard(running)
+        assert "lives" == said(running)
         assert watcher.is_live(5)
 
         running.kill()
@@ -173,7 +159,7 @@ def test_killed_process_is_dead_at_once(live: Path, byte_locks: bool) -> None:
 def test_stopped_process_lives(live: Path, byte_locks: bool) -> None:
     """A process that is only frozen may go on, so its opening lives."""
     with process("say('lives'); sys.stdin.read()", live, byte_locks) as running:
-        assert "lives" == heard(running)
+        assert "lives" == said(running)
 
         running.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WNOWAIT)
@@ -206,7 +192,7 @@ def test_forked_child_neither_ends_nor_keeps_the_parent(live: Path, byte_locks: 
     """The child is refused at once; its closing ends nothing, and its living keeps nothing."""
     watcher = FileLiveness(live, byte_locks=byte_locks)
     with process(FORK, live, byte_locks) as running:
-        assert "refused" == heard(running)
+        assert "refused" == said(running)
         assert watcher.is_live(5)
 
         running.kill()
@@ -244,7 +230,7 @@ signal.pause()
 """
     watcher = FileLiveness(live, byte_locks=byte_locks)
     with process(program, live, byte_locks) as running:
-        assert "started" == heard(running)
+        assert "started" == said(running)
 
         running.kill()
         running.wait()

@@ -1,7 +1,7 @@
 """
 The bell of an opening: a socket beside the journal, on which other processes tell it to look at something now.
 
-A ring is a hint and nothing more: one that is lost costs its hearer the half of a second after which it looks by itself.
+A ring is a hint and nothing more: one that is lost costs its hearer the half second after which it looks by itself.
 """
 
 from __future__ import annotations
