@@ -125,15 +125,15 @@ def look(lease: Lease | None, deadline: Deadline | None, held_back: int, world: 
     """
     Tell whether a key can be given to somebody now.
 
-    The `lock_delay` of a lease that ended by itself holds its key back; `held_back` is until when that is, where the end was
-    recorded.
+    The `lock_delay` of a lease that ended by itself holds its key back; `held_back` is until when that is, by the shared clock,
+    where the end was recorded.
     """
     if lease is None or not lease.held:
-        return Look(InTheWay(None, held_back)) if held_back > world.boot_now else Look()
+        return Look(InTheWay(None, world.of_boot(held_back))) if held_back > world.shared_now else Look()
     cause = ended_by(lease, deadline, world)
     if cause is None:
         assert deadline is not None
-        return Look(InTheWay(lease.opening_id, deadline.at))
+        return Look(InTheWay(lease.opening_id, world.end_of(deadline)))
     ended_at = world.boot_now
     if cause != "opening_ended" and deadline is not None and deadline.boot_id == world.boot_id:
         ended_at = deadline.at

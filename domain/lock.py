@@ -122,10 +122,6 @@ class Deadline(NamedTuple):
         """Return the deadline after a renewal."""
         return self._replace(at=end_of(now, self.ttl, self.ends), renewal=self.renewal + 1)
 
-    def passed(self, boot_id: str, now: int) -> bool:
-        """Tell whether the lease has run out: now >= deadline; another boot of the machine has ended every lease."""
-        return self.boot_id != boot_id or now >= self.at
-
 
 def end_of(now: int, ttl: int, ends: int | None) -> int:
     """Return when a lease runs out that is granted or renewed now; the ttl is in microseconds."""
@@ -157,6 +153,10 @@ def evolve(state: Lease | None, recorded: Recorded) -> Lease:
 # Decisions.
 
 
+def _at_once(deadline: Deadline) -> int:
+    return 0
+
+
 class Clockwork(NamedTuple):
     """What a decision about leases needs to know of the world: the boot, its clock in nanoseconds, and which openings live."""
 
@@ -164,6 +164,40 @@ class Clockwork(NamedTuple):
     boot_id: str
     boot_now: int
     is_live: Callable[[int], bool]
+    shared: tuple[str, int] | None = None
+    """
+    The clock by which those who wait and keys that are held back go, in nanoseconds, and what names it, where the openings are on
+    several machines; None where the clock of the boot does.
+    """
+    elsewhere: Callable[[Deadline], int] = _at_once
+    """
+    When, in nanoseconds of the own boot's clock, a deadline of another boot is taken for passed: at once on one machine, where
+    another boot has ended every lease.
+    """
+
+    @property
+    def shared_id(self) -> str:
+        return self.boot_id if self.shared is None else self.shared[0]
+
+    @property
+    def shared_now(self) -> int:
+        return self.boot_now if self.shared is None else self.shared[1]
+
+    def end_of(self, deadline: Deadline) -> int:
+        """Return when a lease runs out unless it is renewed, in nanoseconds of the own boot's clock."""
+        return deadline.at if deadline.boot_id == self.boot_id else self.elsewhere(deadline)
+
+    def has_passed(self, deadline: Deadline) -> bool:
+        """Tell whether a lease has run out: now >= deadline."""
+        return self.boot_now >= self.end_of(deadline)
+
+    def of_boot(self, shared: int) -> int:
+        """Return an instant of the shared clock by the own boot's."""
+        return shared - self.shared_now + self.boot_now
+
+    def of_shared(self, boot: int) -> int:
+        """Return an instant of the own boot's clock by the shared one."""
+        return boot - self.boot_now + self.shared_now
 
 
 def cause_of_passing(deadline: Deadline) -> ExpiryCause:
@@ -177,7 +211,7 @@ def ended_by(lease: Lease, deadline: Deadline | None, world: Clockwork) -> Expir
         return "opening_ended"
     if deadline is None or deadline.opening_id != lease.opening_id:
         return "ttl"
-    if not deadline.passed(world.boot_id, world.boot_now):
+    if not world.has_passed(deadline):
         return None
     return cause_of_passing(deadline)
 

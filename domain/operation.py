@@ -6,7 +6,7 @@ In reading order: events, state and its fold. The decisions stand in admission.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from .event import REGISTRY, Committed, Event, Recorded
@@ -267,3 +267,11 @@ def evolve(state: Operation | None, recorded: Recorded) -> Operation:
     event = recorded.event
     assert event is not None
     return _EVOLVE[type(event)](state, recorded, event)._replace(version=recorded.originator_version)
+
+
+def fold(events: Iterable[Recorded]) -> Operation | None:
+    """Return the state of an operation from its stream."""
+    state: Operation | None = None
+    for recorded in events:
+        state = evolve(state, recorded)
+    return state

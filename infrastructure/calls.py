@@ -12,7 +12,7 @@ from counterfoil.domain.errors import Closed, WrongThread
 from .committer import Command
 from .core import Core
 from .inside import refuse_inside
-from .sqlite.store import SQLiteStore
+from .store import Store
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class AsyncCalls:
     async def _submit(self, command: Command[T]) -> T:
         return await self._core.committer.submit_async(command)
 
-    async def _read(self, function: Callable[[SQLiteStore], T]) -> T:
+    async def _read(self, function: Callable[[Store], T]) -> T:
         return await self._core.read_async(function)
 
 
@@ -84,7 +84,7 @@ class Calls:
         refuse_in_event_loop()
         return self._core.committer.submit(command).result()
 
-    def _read(self, function: Callable[[SQLiteStore], T]) -> T:
+    def _read(self, function: Callable[[Store], T]) -> T:
         return self._core.read(function)
 
 

@@ -20,9 +20,11 @@ from counterfoil.domain.limits import Limits
 from .clock import Clock, SystemClock
 from .commands.opening import EndOpening
 from .committer import Committer
+from .engine import Engine
 from .inside import refuse_inside
 from .sqlite.engine import SQLiteEngine
-from .sqlite.store import MEMORY, SQLiteStore
+from .sqlite.store import MEMORY
+from .store import Store
 from .waiting import Waiting
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,7 @@ class Core:
         self.clock = clock or SystemClock()
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._pid = os.getpid()
-        self.engine = SQLiteEngine(
+        self.engine: Engine = SQLiteEngine(
             path, readonly=readonly, limits=self.limits, clock=self.clock, keep_inbound=keep_inbound is not None
         )
         self.committer = Committer(self.engine.run_group, name="counterfoil-writer")
@@ -82,12 +84,12 @@ class Core:
         self.engine.on_rings = self.waiting.committed
         self._readers: ThreadPoolExecutor | None = None
 
-    def read(self, function: Callable[[SQLiteStore], T]) -> T:
+    def read(self, function: Callable[[Store], T]) -> T:
         """Run a function on a snapshot of the journal, in the calling thread."""
         with self.engine.reading() as store:
             return function(store)
 
-    async def read_async(self, function: Callable[[SQLiteStore], T]) -> T:
+    async def read_async(self, function: Callable[[Store], T]) -> T:
         """Run a function on a snapshot of the journal, in a thread beside the running event loop."""
         refuse_inside()
         self.engine.check_open()  # after a fork the threads are not there, and would never answer
@@ -110,7 +112,7 @@ class Core:
 
     def is_live(self, opening_id: int) -> bool:
         """Tell whether an opening lives."""
-        return self.engine.liveness.is_live(opening_id)
+        return self.engine.is_live(opening_id)
 
     def use_limits(self, limits: Limits) -> None:
         """Make these the limits of the opening from now on."""

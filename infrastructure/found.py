@@ -12,7 +12,7 @@ from counterfoil.domain.operation import Operation
 from counterfoil.projections.leases import Leases
 
 from .remembering import remember
-from .sqlite.store import SQLiteStore
+from .store import Store
 
 LEASES: Final = Leases()
 
@@ -27,7 +27,7 @@ class Found(NamedTuple):
     waiting: frozenset[int] = frozenset()
 
 
-def find(store: SQLiteStore, operation_id: str) -> Found | None:
+def find(store: Store, operation_id: str) -> Found | None:
     """Read an operation; None if it is not known."""
     remembered = remember(store, operation_id)
     if remembered is None:
@@ -39,7 +39,7 @@ def find(store: SQLiteStore, operation_id: str) -> Found | None:
     return Found(operation, scope, remembered.inbound, remembered.reply, waiting)
 
 
-def fences(store: SQLiteStore, lease_ids: Iterable[str]) -> dict[str, int]:
+def fences(store: Store, lease_ids: Iterable[str]) -> dict[str, int]:
     """Return the fences of those of the leases that are recorded as held, whoever holds them."""
     rows = [row for lease_id in lease_ids if (row := store.row(LEASES, (lease_id,))) is not None and row.held]
     return {row.lease_id: row.lease(store.epoch_at(row.position)).fence for row in rows}

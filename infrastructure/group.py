@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from counterfoil.domain.decision import Context
 from counterfoil.domain.limits import Limits
-from counterfoil.domain.lock import Clockwork
 
-from .caches import Caches, Store
+from .caches import Caches
 from .changes import Changes
-from .clock import Clock
+from .clocks import Clocks
 from .rows import Head
+from .store import Store
 
 
 class Group:
@@ -25,9 +24,8 @@ class Group:
         caches: Caches,
         head: Head,
         opening_id: int,
-        clock: Clock,
+        clocks: Clocks,
         limits: Limits,
-        is_live: Callable[[int], bool],
         keep_inbound: bool,
     ) -> None:
         self.store = store
@@ -37,16 +35,13 @@ class Group:
         self.limits = limits
         self.keep_inbound = keep_inbound
         self.opening_id = opening_id
-        self._clock = clock
-        self._is_live = is_live
+        self._clocks = clocks
         self.look_at_clocks()
 
     def look_at_clocks(self) -> None:
         """Take the time: once for a group, and again after what may have taken long."""
-        clock = self._clock
-        self.wall = clock.now()
+        self.wall = self._clocks.wall()
         """The wall clock, which identities go by."""
-        self.now = max(self.wall, self.head.recorded_at + 1)
+        self.now = max(self._clocks.stamps(), self.head.recorded_at + 1)
         """The journal's clock, which never runs backwards along positions."""
-        world = Clockwork(self.opening_id, clock.boot_id(), clock.boot(), self._is_live)
-        self.context = Context(self.now, world, lambda: os.urandom(32), self.limits)
+        self.context = Context(self.now, self._clocks.world(self.opening_id), lambda: os.urandom(32), self.limits)

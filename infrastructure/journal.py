@@ -112,7 +112,7 @@ class Journal(Transactions):
     def holders(self) -> list[Holder]:
         """Tell who holds which keys of all locks, those of routes included, the oldest grant first."""
         core = self._core
-        return self._read(lambda store: reading_locks.holders(store, core.clock, core.is_live))
+        return self._read(lambda store: reading_locks.holders(store, core.engine.clocks))
 
     def waiters(self) -> list[Waiter]:
         """Tell who waits for which keys of all locks, in the order in which they came."""

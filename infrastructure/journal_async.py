@@ -112,7 +112,7 @@ class AsyncJournal(AsyncTransactions):
     async def holders(self) -> list[Holder]:
         """Tell who holds which keys of all locks, those of routes included, the oldest grant first."""
         core = self._core
-        return await self._read(lambda store: reading_locks.holders(store, core.clock, core.is_live))
+        return await self._read(lambda store: reading_locks.holders(store, core.engine.clocks))
 
     async def waiters(self) -> list[Waiter]:
         """Tell who waits for which keys of all locks, in the order in which they came."""

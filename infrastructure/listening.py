@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from counterfoil.domain.errors import Closed
 from counterfoil.domain.hold import InTheWay
-from counterfoil.domain.lock import Clockwork, stands
+from counterfoil.domain.lock import stands
 
+from .bell import Bell
 from .commands.leases import Renew
+from .engine import Outside
 from .found import LEASES
 from .keeper import Keeper
-from .sqlite.bell import Bell, new_bell
-from .sqlite.outside import Outside
-from .sqlite.store import SQLiteStore
+from .store import Store
 
 if TYPE_CHECKING:
     from .core import Core
@@ -70,7 +70,7 @@ class Listener:
         with self._guard:
             if self._thread is not None or self._closing:
                 return
-            bell = new_bell(self._core.engine.path, opening_id, self._core.is_live)
+            bell = self._core.engine.new_bell(opening_id)
             thread = threading.Thread(target=self._listen, args=(bell,), name="counterfoil-locks", daemon=True)
             self._bell = bell
             try:
@@ -154,10 +154,10 @@ class Listener:
             self._stale = False
         return free
 
-    def _free(self, lease_ids: set[str], store: SQLiteStore) -> set[str]:
+    def _free(self, lease_ids: set[str], store: Store) -> set[str]:
         """Return those of these keys that nobody holds."""
-        clock = self._core.clock
-        world = Clockwork(self._core.engine.opening_id or 0, clock.boot_id(), clock.boot(), self._core.is_live)
+        engine = self._core.engine
+        world = engine.clocks.world(engine.opening_id or 0)
         return {
             lease_id
             for lease_id in lease_ids

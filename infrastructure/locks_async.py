@@ -77,7 +77,7 @@ class AsyncLock(AsyncCalls):
     async def holders(self) -> list[Holder]:
         """Tell who holds which keys, the oldest grant first."""
         core = self._core
-        return await self._read(lambda store: reading_locks.holders(store, core.clock, core.is_live, self.name))
+        return await self._read(lambda store: reading_locks.holders(store, core.engine.clocks, self.name))
 
     async def waiters(self) -> list[Waiter]:
         """Tell who waits for which keys, in the order in which they came."""

@@ -24,13 +24,13 @@ class Place(NamedTuple):
     """The journal's clock, in microseconds since 1970."""
     offered_until: int | None
     """
-    Until when the free key is kept for this place, in nanoseconds of the boot clock; None while the key is not free, and 0 since
-    its opening let an offer pass.
+    Until when the free key is kept for this place, in nanoseconds of the shared clock; None while the key is not free, and 0
+    since its opening let an offer pass.
     """
 
-    def may_take(self, boot_now: int) -> bool:
+    def may_take(self, now: int) -> bool:
         """Tell whether it has not been offered the key, or still is."""
-        return self.offered_until is None or boot_now < self.offered_until
+        return self.offered_until is None or now < self.offered_until
 
     @property
     def terms(self) -> Terms:

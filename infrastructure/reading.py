@@ -28,7 +28,7 @@ from .pages import cursor_position, page_limit
 from .remembering import text_of
 from .rows import EventRow
 from .seen import TIMELINE, is_id, seen_by, visible_operation
-from .sqlite.store import READ, SQLiteStore
+from .store import READ, Store
 from .timeline_query import TimelineQuery
 
 
@@ -125,7 +125,7 @@ class Statistics:
 
 
 def unresolved(
-    store: SQLiteStore,
+    store: Store,
     reach: Reach,
     limits: Limits,
     limit: int | None = None,
@@ -137,7 +137,7 @@ def unresolved(
     """Return a page of what needs attention, oldest first. `now` is the journal's clock, `is_live` tells which openings live."""
     most, position = page_limit(limit, limits), cursor_position(after) or 0
     values = {"scopes": seen_by(store, reach).parameter, "after": position, "limit": most + 1}
-    rows = [(UnresolvedRow(*row), holder) for *row, holder in store.connection.execute(TIMELINE.unresolved, values)]
+    rows = [(UnresolvedRow(*row), holder) for *row, holder in store.rows(TIMELINE.unresolved, values)]
     shown = tuple(_unresolved(row, holder, now, is_live) for row, holder in rows[:most])
     return Page(shown, str(rows[most - 1][0].operation) if len(rows) > most else None)
 
@@ -162,7 +162,7 @@ def _unresolved(row: UnresolvedRow, holder: int | None, now: int, is_live: Calla
 
 
 def timeline(
-    store: SQLiteStore,
+    store: Store,
     reach: Reach,
     limits: Limits,
     where: TimelineFilter,
@@ -200,7 +200,7 @@ def _decoded(rows: Iterable[EventRow]) -> list[tuple[EventRow, Recorded]]:
     return decoded
 
 
-def _names_of(store: SQLiteStore, events: Iterable[Recorded], with_text: bool) -> Names:
+def _names_of(store: Store, events: Iterable[Recorded], with_text: bool) -> Names:
     """Look up what a stretch of events needs to be shown, each thing once."""
     subjects: dict[bytes, str | None] = {}
     operations: dict[int, str | None] = {}
@@ -211,7 +211,7 @@ def _names_of(store: SQLiteStore, events: Iterable[Recorded], with_text: bool) -
         for pseudonym in (header.conversation, header.thread, header.actor):
             if pseudonym is not None and pseudonym not in subjects:
                 subjects[pseudonym] = store.subject(pseudonym)
-        external[position] = _external_id(store, position)
+        external[position] = store.external_id(position)
         if with_text:
             payload = store.payload(position)
             texts[position] = None if payload is None else text_of(payload.body)
@@ -220,7 +220,7 @@ def _names_of(store: SQLiteStore, events: Iterable[Recorded], with_text: bool) -
         elif header.operation is not None and header.operation not in operations:
             operations[header.operation] = store.originator_at(header.operation)
         if header.operation is not None and header.operation not in external:
-            external[header.operation] = _external_id(store, header.operation)
+            external[header.operation] = store.external_id(header.operation)
     return Names(_present(subjects), _present(operations), _present(external), _present(texts))
 
 
@@ -231,16 +231,11 @@ def _present(values: dict[K, str | None]) -> dict[K, str]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _external_id(store: SQLiteStore, position: int) -> str | None:
-    row = store.connection.execute(READ.external_id, (position,)).fetchone()
-    return None if row is None else str(row[0])
-
-
 # Explain.
 
 
 def explain(
-    store: SQLiteStore,
+    store: Store,
     reach: Reach,
     identifier: str,
     *,
@@ -263,16 +258,16 @@ def explain(
     if operation is not None:
         return [_story(store, operation, with_text, now, is_live)]
     values = {"external_id": identifier, "scopes": seen.parameter}
-    positions = [row[0] for row in store.connection.execute(TIMELINE.admissions_by_external_id, values)]
+    positions = [row[0] for row in store.rows(TIMELINE.admissions_by_external_id, values)]
     return [_story(store, position, with_text, now, is_live) for position in positions]
 
 
-def _story(store: SQLiteStore, operation: int, with_text: bool, now: int | None, is_live: Callable[[int], bool] | None) -> Story:
-    rows = (EventRow(*row) for row in store.connection.execute(READ.events_of_operation, (operation,)))
+def _story(store: Store, operation: int, with_text: bool, now: int | None, is_live: Callable[[int], bool] | None) -> Story:
+    rows = (EventRow(*row) for row in store.rows(READ.events_of_operation, {"operation": operation}))
     events = [recorded for _, recorded in _decoded(rows)]
     if any(recorded.event is None for recorded in events):
         raise FormatUnknown("the operation has events of a type that this release does not know; install a newer release")
-    row = store.connection.execute(READ.repeats, (operation,)).fetchone()
+    row = store.one(READ.repeats, (operation,))
     return story_of(
         events,
         _names_of(store, events, with_text),
@@ -283,7 +278,7 @@ def _story(store: SQLiteStore, operation: int, with_text: bool, now: int | None,
     )
 
 
-def _fences(store: SQLiteStore, events: Iterable[Recorded]) -> dict[int, str]:
+def _fences(store: Store, events: Iterable[Recorded]) -> dict[int, str]:
     """Return the fences of grants and claims by position; a claim's may have been granted for an earlier message."""
     fences: dict[int, str] = {}
     lease_id = ""
@@ -294,13 +289,13 @@ def _fences(store: SQLiteStore, events: Iterable[Recorded]) -> dict[int, str]:
             case LockGranted():
                 fences[recorded.position] = _fence(store, recorded.position)
             case OperationClaimed(grant=grant):
-                row = store.connection.execute(TIMELINE.grant_at, (lease_id, grant)).fetchone()
+                row = store.one(TIMELINE.grant_at, (lease_id, grant))
                 if row is not None:
                     fences[recorded.position] = _fence(store, row[0])
     return fences
 
 
-def _fence(store: SQLiteStore, position: int) -> str:
+def _fence(store: Store, position: int) -> str:
     return fence_text(fence_of(store.epoch_at(position), position))
 
 
@@ -309,12 +304,12 @@ def _fence(store: SQLiteStore, position: int) -> str:
 _TIMED: Final = SETTLED | {"claimed", "delivered"}
 
 
-def statistics(store: SQLiteStore, reach: Reach) -> Statistics:
+def statistics(store: Store, reach: Reach) -> Statistics:
     """Return counts and latencies, summed over the scopes in reach."""
     values = {"scopes": seen_by(store, reach).parameter}
     return Statistics(
-        totals=tuple(_measured(*row) for row in store.connection.execute(TIMELINE.statistics_totals, values)),
-        hours=tuple(_measured(*row) for row in store.connection.execute(TIMELINE.statistics_by_hour, values)),
+        totals=tuple(_measured(*row) for row in store.rows(TIMELINE.statistics_totals, values)),
+        hours=tuple(_measured(*row) for row in store.rows(TIMELINE.statistics_by_hour, values)),
     )
 
 

@@ -10,13 +10,14 @@ from typing import Any, Final
 from counterfoil.domain.event import REGISTRY
 from counterfoil.domain.identity import instant_of
 from counterfoil.domain.limits import Limits
-from counterfoil.domain.lock import LockExpired, LockGranted, LockRevoked, fence_of, fence_text
+from counterfoil.domain.lock import Deadline, LockExpired, LockGranted, LockRevoked, fence_of, fence_text
 
-from .clock import Clock
+from .clocks import Clocks
 from .pages import LARGEST, Page, cursor_position, page_limit
-from .sqlite.lines import LOCKS
-from .sqlite.store import SQLiteStore
+from .statements import Names
+from .store import Store
 
+LOCKS: Final = Names("locks")
 PREFIX: Final = "lock."
 
 
@@ -104,31 +105,31 @@ class KeyEvent:
         }
 
 
-def holders(store: SQLiteStore, clock: Clock, is_live: Callable[[int], bool], lock: str | None = None) -> list[Holder]:
+def holders(store: Store, clocks: Clocks, lock: str | None = None) -> list[Holder]:
     """Return who holds which keys, of one lock or of all, the oldest grant first."""
-    now, boot_id = clock.boot(), clock.boot_id()
-    rows = store.connection.execute(LOCKS.holders, (lock,))
+    world = clocks.world(0)
+    rows = store.rows(LOCKS.holders, {"lock": lock})
     return [
         Holder(
             lock=name,
             key=key,
-            lease_id=lease_id,
+            lease_id=deadline.lease_id,
             fence=fence_of(store.epoch_at(position), position),
-            opening_id=opening_id,
+            opening_id=deadline.opening_id,
             since=instant_of(granted_at),
-            ttl=timedelta(microseconds=ttl),
-            remaining=timedelta(microseconds=(at - now) // 1_000),
+            ttl=timedelta(microseconds=deadline.ttl),
+            remaining=timedelta(microseconds=(world.end_of(deadline) - world.boot_now) // 1_000),
         )
-        for lease_id, name, key, opening_id, position, granted_at, ttl, boot, at in rows
-        if boot == boot_id and now < at and is_live(opening_id)
+        for name, key, position, granted_at, *running in rows
+        if not world.has_passed(deadline := Deadline(*running)) and world.is_live(deadline.opening_id)
     ]
 
 
-def waiters(store: SQLiteStore, is_live: Callable[[int], bool], lock: str | None = None) -> list[Waiter]:
+def waiters(store: Store, is_live: Callable[[int], bool], lock: str | None = None) -> list[Waiter]:
     """Return who waits for which keys, of one lock or of all, in the order in which they came."""
     found: list[Waiter] = []
     lengths: dict[str, int] = {}
-    for lease_id, name, key, opening_id, asked_at in store.connection.execute(LOCKS.waiters, (lock,)):
+    for lease_id, name, key, opening_id, asked_at in store.rows(LOCKS.waiters, {"lock": lock}):
         if is_live(opening_id):
             place = lengths[lease_id] = lengths.get(lease_id, 0) + 1
             since = instant_of(asked_at)
@@ -137,21 +138,21 @@ def waiters(store: SQLiteStore, is_live: Callable[[int], bool], lock: str | None
 
 
 def history(
-    store: SQLiteStore, limits: Limits, lease_id: str, *, limit: int | None, after: str | None, newest_first: bool
+    store: Store, limits: Limits, lease_id: str, *, limit: int | None, after: str | None, newest_first: bool
 ) -> Page[KeyEvent]:
     """Return a page of what happened to a key, in order or newest first; a cursor goes on in the order that is asked for."""
     most, cursor = page_limit(limit, limits), cursor_position(after)
     if newest_first:
         edge = LARGEST if cursor is None else cursor
-        rows = store.connection.execute(LOCKS.history_newest_first, (lease_id, edge, most + 1)).fetchall()
+        rows = list(store.rows(LOCKS.history_newest_first, (lease_id, edge, most + 1)))
     else:
-        rows = store.connection.execute(LOCKS.history, (lease_id, cursor or 0, most + 1)).fetchall()
+        rows = list(store.rows(LOCKS.history, (lease_id, cursor or 0, most + 1)))
     entries = tuple(_key_event(store, lease_id, *row) for row in rows[:most])
     return Page(entries, str(rows[most - 1][2]) if len(rows) > most else None)
 
 
 def _key_event(
-    store: SQLiteStore,
+    store: Store,
     lease_id: str,
     position: int,
     recorded_at: int,
@@ -165,7 +166,9 @@ def _key_event(
     event = REGISTRY.decode(kind, kind_version, state)
     granted = position
     if not isinstance(event, LockGranted):  # an end follows its grant, with nothing between them
-        granted = store.connection.execute(LOCKS.grant, (lease_id, version - 1)).fetchone()[0]
+        grant = store.one(LOCKS.grant, (lease_id, version - 1))
+        assert grant is not None
+        granted = grant[0]
     reason = event.cause if isinstance(event, LockExpired) else event.reason if isinstance(event, LockRevoked) else None
     return KeyEvent(
         position=position,

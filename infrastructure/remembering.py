@@ -13,7 +13,7 @@ from counterfoil.domain.ids import is_operation_id
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation, OperationAdmitted
 
-from .sqlite.store import SQLiteStore
+from .store import Store
 
 
 class Remembered(NamedTuple):
@@ -24,7 +24,7 @@ class Remembered(NamedTuple):
     reply: Reply | None
 
 
-def remember(store: SQLiteStore, operation_id: str) -> Remembered | None:
+def remember(store: Store, operation_id: str) -> Remembered | None:
     """Read an operation with what maps it back; None if it is not known."""
     operation = store.operation(operation_id) if is_operation_id(operation_id) else None
     if operation is None:
@@ -81,7 +81,7 @@ class WaitingRoute(NamedTuple):
     opening_id: int
 
 
-def waiting_routes(store: SQLiteStore, reach: Reach) -> list[WaitingRoute]:
+def waiting_routes(store: Store, reach: Reach) -> list[WaitingRoute]:
     """Read the routes with waiting entries in a reach, oldest head first."""
     found = []
     for route, opening_id, scope_id in store.waiting_routes():

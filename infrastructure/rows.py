@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from counterfoil.domain import erasure, lock, opening, operation, route
 from counterfoil.domain.event import REGISTRY, Header, Recorded
+from counterfoil.domain.framing import chain_digest, leaf_digest
 from counterfoil.domain.identity import Scope
 
 SQLRow: TypeAlias = tuple[Any, ...]
@@ -47,6 +48,10 @@ class EventRow(NamedTuple):
     causation: int | None
     state: bytes
     digest: bytes
+
+    def chained(self, previous: bytes) -> bytes:
+        """Return the digest that the event should have after the one before."""
+        return chain_digest(previous, self.position, self.recorded_at, leaf_digest(*self[2:17]))
 
     @property
     def recorded(self) -> Recorded:

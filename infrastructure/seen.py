@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from counterfoil.domain.identity import EVERY_TENANT, Reach
 from counterfoil.domain.ids import is_operation_id
 
-from .sqlite.store import READ, SQLiteStore
-from .statements import statements
+from .statements import Names
+from .store import READ, Store
 
-TIMELINE: Final = statements("sqlite/timeline.sql")
+TIMELINE: Final = Names("timeline")
 
 
 class Seen(NamedTuple):
@@ -29,14 +29,14 @@ class Seen(NamedTuple):
         return None if self.scope_ids is None else hexes(self.scope_ids)
 
 
-def seen_by(store: SQLiteStore, reach: Reach) -> Seen:
+def seen_by(store: Store, reach: Reach) -> Seen:
     """Resolve a reach to the scopes that the journal has in it."""
     if reach.tenant is EVERY_TENANT:
         return Seen(None)
     if reach.tenant is None:
         own = store.scope_of(reach.identity.scope)
         return Seen(frozenset() if own is None else frozenset({own.scope_id}))
-    return Seen(frozenset(row[0] for row in store.connection.execute(READ.scopes_of_tenant, (reach.tenant,))))
+    return Seen(frozenset(row[0] for row in store.rows(READ.scopes_of_tenant, (reach.tenant,))))
 
 
 def is_id(value: str) -> bool:
@@ -49,9 +49,9 @@ def hexes(values: Iterable[bytes]) -> str:
     return json.dumps([value.hex().upper() for value in values])
 
 
-def visible_operation(store: SQLiteStore, seen: Seen, operation_id: str) -> int | None:
+def visible_operation(store: Store, seen: Seen, operation_id: str) -> int | None:
     """Return the position of an operation's admission, None where it is unknown or another's."""
     if not is_operation_id(operation_id):
         return None
-    row = store.connection.execute(TIMELINE.operation_of, (operation_id,)).fetchone()
+    row = store.one(TIMELINE.operation_of, (operation_id,))
     return row[0] if row is not None and seen.includes(row[1]) else None

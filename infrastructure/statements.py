@@ -1,7 +1,8 @@
 """
 SQL stands in files, one named and described operation after the other; this reads them once.
 
-What several statements share is a fragment, which a line `-- include: NAME` puts in its place.
+A statement is called by the file and the name that it has for every engine, and each engine has its own text for it. What several
+statements share is a fragment, which a line `-- include: NAME` puts in its place.
 """
 
 from __future__ import annotations
@@ -9,10 +10,27 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
 _NAME: Final = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
 _INCLUDE: Final = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
+
+
+class Statement(NamedTuple):
+    """What a statement is called, whatever the engine."""
+
+    file: str
+    name: str
+
+
+class Names:
+    """The statements that stand in the files of one name, as attributes."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Statement:
+        return Statement(self._file, name)
 
 
 class Statements:
@@ -42,3 +60,10 @@ def _bare(body: str) -> str:
 def statements(path: str) -> Statements:
     """Read a file under `sql/`, for example `sqlite/append.sql`."""
     return Statements(files(__package__).joinpath("sql", *path.split("/")).read_text("utf-8"))
+
+
+@cache
+def text_of(engine: str, statement: Statement) -> str:
+    """Return an engine's text of a statement."""
+    text: str = getattr(statements(f"{engine}/{statement.file}.sql"), statement.name)
+    return text

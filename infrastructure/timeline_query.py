@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import chain, islice
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,7 +15,7 @@ from counterfoil.projections.timeline import SETTLED, TYPE_OF_OUTCOME, TimelineF
 from .pages import LARGEST
 from .rows import EventRow
 from .seen import TIMELINE, Seen, hexes, visible_operation
-from .sqlite.store import SQLiteStore
+from .store import Store
 
 HANDFUL: Final = 8
 """How many times more rows of one key of several are read when the last ones were all wanted."""
@@ -33,7 +32,7 @@ class TimelineQuery:
     compared again.
     """
 
-    def __init__(self, store: SQLiteStore, seen: Seen, where: TimelineFilter) -> None:
+    def __init__(self, store: Store, seen: Seen, where: TimelineFilter) -> None:
         self._store = store
         self._seen = seen
         self._connection = where.connection
@@ -90,7 +89,7 @@ class TimelineQuery:
             values, size = shared | way, limit if len(self._ways) == 1 else 1
             while True:
                 values["limit"] = size
-                handful = [EventRow(*row) for row in self._store.connection.execute(statement, values)]
+                handful = [EventRow(*row) for row in self._store.rows(statement, values)]
                 yield from handful
                 if len(handful) < size:
                     return
@@ -106,7 +105,7 @@ class TimelineQuery:
             return None
         values = {"value": value, "connection": self._connection}
         found: _ByScope = {}
-        for pseudonym, scope_id, kind in self._store.connection.execute(TIMELINE.subjects_by_value, values):
+        for pseudonym, scope_id, kind in self._store.rows(TIMELINE.subjects_by_value, values):
             if kind in kinds and self._seen.includes(scope_id):
                 found.setdefault(scope_id, []).append(pseudonym)
         return found
@@ -116,8 +115,9 @@ class TimelineQuery:
         low, high = 1, self._store.head().position + 1
         while low < high:
             middle = (low + high) // 2
-            with closing(self._store.connection.execute(TIMELINE.first_at, (middle,))) as found:
-                position, recorded_at = found.fetchone()
+            found = self._store.one(TIMELINE.first_at, (middle,))
+            assert found is not None  # the head itself
+            position, recorded_at = found
             if recorded_at < microseconds:
                 low = position + 1
             else:

@@ -21,12 +21,13 @@ from counterfoil.domain.limits import Limits
 from counterfoil.domain.opening import OpeningEpochRaised, OpeningStarted, next_epoch
 from counterfoil.domain.operation import Operation
 
-from .caches import Caches, Store
-from .clock import Clock
+from .caches import Caches
+from .clocks import Clocks
 from .places import Place
 from .rows import Head
 from .scopes import Scopes
 from .states import States
+from .store import Store
 
 RELEASE: Final = "0.1.0"
 
@@ -53,9 +54,8 @@ class Unit(States, Scopes):
         caches: Caches,
         head: Head,
         opening: OpeningState,
-        clock: Clock,
+        clocks: Clocks,
         limits: Limits,
-        is_live: Callable[[int], bool],
         raise_epoch: Callable[[int], int],
         keep_inbound: bool,
     ) -> None:
@@ -65,9 +65,8 @@ class Unit(States, Scopes):
             caches=caches,
             head=head,
             opening_id=opening.opening_id,
-            clock=clock,
+            clocks=clocks,
             limits=limits,
-            is_live=is_live,
             keep_inbound=keep_inbound,
         )
         self._opening = opening
@@ -150,7 +149,7 @@ class Unit(States, Scopes):
             caches.nobody_waits = not self.store.lines.anybody()
         if caches.nobody_waits:
             return None
-        return self.store.lines.first(lease_id, self.opening_id, self.context.world.is_live, self.context.world.boot_now)
+        return self.store.lines.first(lease_id, self.opening_id, self.context.world.is_live, self.context.world.shared_now)
 
     def enter_line(self, lease_id: str, token: bytes, terms: Terms) -> None:
         """Take the last place in the line of a key."""
@@ -158,10 +157,10 @@ class Unit(States, Scopes):
         self.caches.nobody_waits = False
         self.store.lines.enter(lease_id, self.opening_id, token, terms, self.now)
 
-    def leave_line(self, place: int) -> None:
+    def leave_line(self, lease_id: str, token: bytes) -> None:
         """Give up a place."""
         self.caches.nobody_waits = None
-        self.store.lines.leave(place)
+        self.store.lines.leave(lease_id, token)
 
     def remember_key(self, lease_id: str, key: str) -> None:
         """Keep what key an id stands for."""
@@ -176,7 +175,7 @@ class Unit(States, Scopes):
         self._opening.started = True
         self.head = self.head._replace(opening_id=self.opening_id)
         self._append(Step(originator, OpeningStarted(release=RELEASE, process=os.getpid())), Header())
-        epoch = self._raise_epoch(next_epoch(self.head.epoch, 0, self._clock.now() // 1_000))
+        epoch = self._raise_epoch(next_epoch(self.head.epoch, 0, self._clocks.wall() // 1_000))
         self._append(Step(originator, OpeningEpochRaised(epoch=epoch)), Header())
         self.head = self.head._replace(epoch=epoch)
         self.store.lines.leave_of_ended(self.context.world.is_live)

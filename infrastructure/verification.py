@@ -6,16 +6,13 @@ Everything is read in pages; only the projections, folded anew, are held in memo
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from counterfoil.domain.decision import Payload
-from counterfoil.domain.errors import JournalDamaged
 from counterfoil.domain.event import REGISTRY, Committed, Recorded
 from counterfoil.domain.framing import GENESIS
 from counterfoil.domain.opening import OpeningStarted
@@ -23,14 +20,10 @@ from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 
 from .rows import EventRow, Head
-from .sqlite.creation import chain, check_kind, check_path
-from .sqlite.crossing import gate
-from .sqlite.faults import fault
-from .sqlite.rows_of_projections import sql_of
-from .sqlite.store import READ, SQLiteStore, connect
-from .statements import statements
+from .statements import Names
+from .store import READ, Store
 
-VERIFY: Final = statements("sqlite/verify.sql")
+VERIFY: Final = Names("verify")
 PAGE: Final = 1_000
 """Rows that are read at once."""
 
@@ -65,63 +58,40 @@ class Verification:
         return all(check.agrees for check in self.checks)
 
 
-def verify_file(path: Path, progress: Progress | None = None) -> Verification:
-    """
-    Verify the journal in a file, also one that opening refuses because its end does not agree.
-
-    Raises `JournalRefused` for what is no journal of a known format, or is truncated.
-    """
-    check_path(path, readonly=True)
-    try:
-        with gate.inside(), closing(connect(path, readonly=True, busy_us=5_000_000)) as connection:
-            check_kind(connection, path)
-            connection.execute("BEGIN")
-            return verify(SQLiteStore(connection), progress)
-    except sqlite3.Error as error:
-        raise fault(error, str(path)) from None
-    except UnicodeDecodeError:
-        raise JournalDamaged(f"{path}: is damaged: it holds text that is none; restore a backup") from None
-
-
-def verify(store: SQLiteStore, progress: Progress | None = None) -> Verification:
+def verify(store: Store, progress: Progress | None = None) -> Verification:
     """Check everything that can be checked. The store must stand in one snapshot; nothing is written."""
     head = store.head()
     report = progress or (lambda name, done, total: None)
-    pages = _pages(store)
+    own = _own(store)
     report("history", 0, head.position)
     history = _History(store, head)
-    with _read(history):
+    with _read(store, history):
         for count, row in enumerate(_events(store), 1):
             history.take(row)
             if count % PAGE == 0:
                 report("history", min(row.position, head.position), head.position)
     report("history", head.position, head.position)
-    checks = [pages, *history.checks(), _versions(store), *_payloads(store, report)]
+    checks = [own, *history.checks(), _versions(store), *_payloads(store, report)]
     for aside in history.asides:
         checks.append(_compare(store, aside))
         report("projections", len(checks), len(checks))
     return Verification(head.position, tuple(checks))
 
 
-def _events(store: SQLiteStore) -> Iterator[EventRow]:
+def _events(store: Store) -> Iterator[EventRow]:
     position = 0
     while page := store.events_after(position, PAGE):
         yield from page
         position = page[-1].position
 
 
-_UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, TypeError)
-"""What reading a garbled file raises: SQLite's word for it, or cells that hold another kind of value than was stored."""
-_MALFORMED: Final = "SQLite finds the file malformed there; restore a backup"
+_MALFORMED: Final = "the store finds its data malformed there; restore a backup"
 
 
-def _pages(store: SQLiteStore) -> Check:
-    count = store.connection.execute("PRAGMA main.page_count").fetchone()[0]
-    try:
-        found = store.connection.execute(VERIFY.pages).fetchone()[0]
-    except _UNREADABLE:
-        found = _MALFORMED
-    return Check("file", count, "pages", None if found == "ok" else f"SQLite's own check says: {found}")
+def _own(store: Store) -> Check:
+    """Ask the store what it finds of itself."""
+    name, count, unit = store.extent()
+    return Check(name, count, unit, store.own_difference())
 
 
 class _Aside:
@@ -159,7 +129,7 @@ class _Aside:
 class _History:
     """The chain, the head, and whether every event can be read, in one pass that also folds the projections aside."""
 
-    def __init__(self, store: SQLiteStore, head: Head) -> None:
+    def __init__(self, store: Store, head: Head) -> None:
         positions = store.projections()
         self.asides = [
             _Aside(projection, min(positions[projection.NAME, projection.VERSION], head.position))
@@ -192,7 +162,7 @@ class _History:
             aside.take(row, recorded)
 
     def malformed(self) -> None:
-        """Note that SQLite could not go on."""
+        """Note that the store could not go on."""
         self._chain = self._chain or f"after position {self._position}: {_MALFORMED}"
         for aside in self.asides:
             aside.difference = aside.difference or f"it cannot be folded past position {self._position}: {_MALFORMED}"
@@ -203,7 +173,7 @@ class _History:
         if row.position > self._head.position:
             return f"the event at position {row.position} lies beyond the head, which is at position {self._head.position}"
         try:
-            agrees = chain(self._previous, row) == row.digest
+            agrees = row.chained(self._previous) == row.digest
         except Exception:  # values that no event has
             agrees = False
         if not agrees:
@@ -229,18 +199,18 @@ def _may_follow_a_gap(row: EventRow) -> bool:
 
 
 @contextmanager
-def _read(history: _History) -> Iterator[None]:
+def _read(store: Store, history: _History) -> Iterator[None]:
     try:
         yield
-    except _UNREADABLE:
+    except store.UNREADABLE:
         history.malformed()
 
 
-def _versions(store: SQLiteStore) -> Check:
+def _versions(store: Store) -> Check:
     streams, difference = 0, None
     stream, version, position = None, 0, 0
     try:
-        for originator_id, found, place in store.connection.execute(VERIFY.versions):
+        for originator_id, found, place in store.rows(VERIFY.versions):
             if originator_id != stream:
                 stream, version, position = originator_id, 0, 0
                 streams += 1
@@ -251,27 +221,27 @@ def _versions(store: SQLiteStore) -> Check:
                     else f"version {found} of the stream {originator_id} stands before the one that precedes it"
                 )
             version, position = found, place
-    except _UNREADABLE:
+    except store.UNREADABLE:
         difference = difference or f"after the stream {stream}: {_MALFORMED}"
     return Check("versions", streams, "streams", difference)
 
 
-def _is_ours(store: SQLiteStore, originator_id: str) -> bool:
-    return store.connection.execute(VERIFY.is_ours, (originator_id,)).fetchone() is not None
+def _is_ours(store: Store, originator_id: str) -> bool:
+    return store.one(VERIFY.is_ours, (originator_id,)) is not None
 
 
-def _payloads(store: SQLiteStore, report: Progress) -> list[Check]:
+def _payloads(store: Store, report: Progress) -> list[Check]:
     count, position, difference = 0, 0, None
     kept = 0
     try:
-        total = store.connection.execute(VERIFY.count_payloads).fetchone()[0]
-        while page := store.connection.execute(READ.payloads_after, (position, PAGE)).fetchall():
+        total = store.count(VERIFY.count_payloads)
+        while page := list(store.rows(READ.payloads_after, (position, PAGE))):
             for position, salt, body in page:
                 count += 1
                 difference = difference or _against_commitment(store, position, Payload(salt, body))
             report("payloads", count, total)
-        kept = store.connection.execute(VERIFY.count_kept_inbound).fetchone()[0]
-    except _UNREADABLE:
+        kept = store.count(VERIFY.count_kept_inbound)
+    except store.UNREADABLE:
         difference = difference or f"after the payload of position {position}: {_MALFORMED}"
     return [
         Check("commitments", count, "payloads", difference),
@@ -279,8 +249,8 @@ def _payloads(store: SQLiteStore, report: Progress) -> list[Check]:
     ]
 
 
-def _against_commitment(store: SQLiteStore, position: int, payload: Payload) -> str | None:
-    row = store.connection.execute(READ.event_state, (position,)).fetchone()
+def _against_commitment(store: Store, position: int, payload: Payload) -> str | None:
+    row = store.one(READ.event_state, (position,))
     if row is None:
         return f"a payload lies at position {position}, where no event is"
     try:
@@ -295,20 +265,20 @@ def _against_commitment(store: SQLiteStore, position: int, payload: Payload) -> 
     return None
 
 
-def _compare(store: SQLiteStore, aside: _Aside) -> Check:
+def _compare(store: Store, aside: _Aside) -> Check:
     projection = aside.projection
     name, keys = f"projection {projection.NAME}", projection.ROW._fields[: projection.KEY_COLUMNS]
     count, difference = 0, aside.difference
     if difference is None:
         anew = sorted(aside.rows.items())
         try:
-            stored = store.connection.execute(sql_of(projection).select_all)
+            stored = store.rows_of(projection)
             for row, pair in zip_longest(stored, anew):
                 count += 1
                 difference = _difference(row, pair, keys)
                 if difference is not None:
                     break
-        except _UNREADABLE:
+        except store.UNREADABLE:
             difference = f"after {count} rows: {_MALFORMED}"
     return Check(name, count, "rows", difference)
 

@@ -22,9 +22,6 @@ from counterfoil.domain.hold import InTheWay
 from .commands.holds import Advance, Advanced, Granted, Leave
 from .keeper import LoopKeeper
 from .listening import LOOK_NS, Listener
-from .sqlite.bell import ring
-from .sqlite.deaths import watch_death
-from .sqlite.descriptor import side_file
 
 if TYPE_CHECKING:
     from .core import Core
@@ -146,8 +143,8 @@ class Waiting:
         for opening_id, lease_id in rings:
             if opening_id == own:
                 self.rung(lease_id)
-            elif self._core.engine.path is not None:
-                ring(self._core.engine.path, opening_id, lease_id.encode())
+            else:
+                self._core.engine.ring(opening_id, lease_id)
 
     def rung(self, lease_id: str) -> None:
         """Look at a key, because it has come free or was taken from whoever holds it here."""
@@ -205,16 +202,17 @@ class Waiting:
 
     def _watch(self, opening_id: int | None) -> None:
         """Hear of the end of another opening at once; one that cannot be watched is looked at once a second."""
-        path = self._core.engine.path
-        if opening_id is None or path is None or opening_id == self._core.engine.opening_id or opening_id in self._watches:
+        engine = self._core.engine
+        if opening_id is None or opening_id == engine.opening_id or opening_id in self._watches:
             return
         try:
-            cancel = watch_death(side_file(path, "live"), opening_id, partial(self._died, opening_id))
+            cancel = engine.watch_death(opening_id, partial(self._died, opening_id))
         except RuntimeError as error:  # no thread can be started
             log.warning("an opening cannot be watched: %s", type(error).__name__)
             return
-        with self._guard:
-            self._watches[opening_id] = cancel
+        if cancel is not None:
+            with self._guard:
+                self._watches[opening_id] = cancel
 
     def _died(self, opening_id: int) -> None:
         with self._guard:

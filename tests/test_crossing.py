@@ -14,7 +14,7 @@ import pytest
 
 import counterfoil
 from counterfoil.infrastructure.sqlite import crossing
-from counterfoil.infrastructure.verification import verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
 
 PATIENCE = 60.0
 """Seconds after which a program fails that should have ended long ago."""

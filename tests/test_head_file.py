@@ -30,8 +30,9 @@ from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.rows import EventRow
 from counterfoil.infrastructure.sqlite.descriptor import side_file
 from counterfoil.infrastructure.sqlite.kept_aside import EpochFile, HeadFile, HighestPosition, MemoryHead
-from counterfoil.infrastructure.verification import verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
 from counterfoil.testing import MovableClock
+from tests.sqlite import sqlite_engine
 
 ROOT = Path(__file__).parents[1]
 VERIFIER = Path(__file__).with_name("independent_verifier.py")
@@ -321,10 +322,10 @@ def refuse() -> None:
 @contextmanager
 def failing(core: Core) -> Iterator[None]:
     """Let each COMMIT fail meanwhile."""
-    writer = core.engine._writer
-    core.engine._writer = Failing(writer, refuse)  # type: ignore[assignment]
+    writer = sqlite_engine(core)._writer
+    sqlite_engine(core)._writer = Failing(writer, refuse)  # type: ignore[assignment]
     yield
-    core.engine._writer = writer
+    sqlite_engine(core)._writer = writer
 
 
 @pytest.mark.contract("JRN-01", "ADM-07")
@@ -361,13 +362,13 @@ def test_a_full_disk_leaves_no_gap_in_a_running_process(journal: Journal) -> Non
     """The file may not grow (`max_page_count`), then it may again; the opening that follows leaves none either."""
     with journal.opened() as core:
         before = admit(core, "e1")
-        count = core.engine._writer.execute("PRAGMA page_count").fetchone()[0]
-        core.engine._writer.execute(f"PRAGMA max_page_count = {count}")
+        count = sqlite_engine(core)._writer.execute("PRAGMA page_count").fetchone()[0]
+        sqlite_engine(core)._writer.execute(f"PRAGMA max_page_count = {count}")
         for number in range(3):
             with pytest.raises(JournalUnavailable, match="the disk is full"):
                 admit(core, f"f{number}", "x" * 30_000)
         assert before == kept(journal.path)
-        core.engine._writer.execute("PRAGMA max_page_count = 1000000")
+        sqlite_engine(core)._writer.execute("PRAGMA max_page_count = 1000000")
         assert before + 1 == admit(core, "f0", "x" * 30_000)
     with journal.opened() as core:
         admit(core, "e2")

@@ -25,7 +25,7 @@ def verify(journal: str, as_json: bool) -> int:
     projection with one that is folded anew aside. Nothing is changed. A chain proves nothing against somebody who can write
     the whole file; keep the position and digest of the head elsewhere for that.
     """
-    from counterfoil.infrastructure.verification import verify_file
+    from counterfoil.infrastructure.sqlite.verifying import verify_file
 
     found = verify_file(Path(journal), _Progress() if sys.stderr.isatty() else None)
     if as_json:

@@ -134,12 +134,11 @@ class Leave:
     token: bytes = field(repr=False)
 
     def run(self, unit: Unit) -> None:
-        place = unit.store.lines.place_of(self.lease_id, self.token)
-        if place is None:
+        if not unit.store.lines.has_place(self.lease_id, self.token):
             if has(unit, self.lease_id, self.token):
                 release(unit, self.lease_id)
         else:
-            unit.leave_line(place)
+            unit.leave_line(self.lease_id, self.token)
             if look_at(unit, self.lease_id).in_the_way is None:
                 pass_on(unit, self.lease_id)
 
@@ -203,12 +202,12 @@ def look_at(unit: Unit, lease_id: str) -> Look:
     lease, deadline, world = unit.lease(lease_id), unit.deadline(lease_id), unit.context.world
     held_back = 0
     if lease is not None and not lease.held and lease.lock_delay is not None:
-        held_back = unit.store.lines.held_back(lease_id, world.boot_id)
+        held_back = unit.store.lines.held_back(lease_id, world.shared_id)
     found = look(lease, deadline, held_back, world)
     if found.ended is not None and found.in_the_way is not None:
         assert lease is not None
         unit.append(found.expiry(lease_id), Header())
-        unit.store.lines.hold_back(lease_id, world.boot_id, found.in_the_way.at)
+        unit.store.lines.hold_back(lease_id, world.shared_id, world.of_shared(found.in_the_way.at))
         unit.changes.rings.append((lease.opening_id, lease_id))
         return found._replace(ended=None)
     return found
@@ -227,7 +226,7 @@ def take(unit: Unit, lease_id: str, found: Look, terms: Terms, token: bytes, pla
     assert deadline is not None
     unit.put_deadline(deadline._replace(token=token))
     if place is not None:
-        unit.leave_line(place.place)
+        unit.leave_line(lease_id, place.token)
     return Granted(lease_id, token, fence_of(unit.head.epoch, recorded.position), deadline.at, deadline.ends, unit.opening_id)
 
 
@@ -257,9 +256,9 @@ def offer(unit: Unit, first: Place) -> InTheWay:
 
     A frozen process could otherwise keep all who wait behind it from a key that nobody holds.
     """
-    until = first.offered_until
-    if until is None or not first.may_take(unit.context.world.boot_now):
-        until = unit.context.world.boot_now + first.ttl * 1_000
-        unit.store.lines.offer(first.place, until)
+    world, until = unit.context.world, first.offered_until
+    if until is None or not first.may_take(world.shared_now):
+        until = world.shared_now + first.ttl * 1_000
+        unit.store.lines.offer(first.lease_id, first.token, until)
         unit.changes.rings.append((first.opening_id, first.lease_id))
-    return InTheWay(first.opening_id, until)
+    return InTheWay(first.opening_id, world.of_boot(until))

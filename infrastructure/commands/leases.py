@@ -59,7 +59,7 @@ def has(unit: Unit, lease_id: str, token: bytes) -> bool:
     deadline, world = unit.deadline(lease_id), unit.context.world
     if deadline is None or deadline.token != token or deadline.opening_id != unit.opening_id:
         return False
-    return not deadline.passed(world.boot_id, world.boot_now)
+    return not world.has_passed(deadline)
 
 
 def why_lost(unit: Unit, ticket: Ticket) -> LossReason | None:

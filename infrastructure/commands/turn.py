@@ -63,7 +63,9 @@ class Claim:
         operation = unit.operation(plan.head.operation_id)
         if plan.found != "claimed":
             holder = None if lease is None else lease.opening_id
-            free_at = deadline.at if deadline is not None and plan.found in ("held", "busy") else None
+            free_at = None
+            if deadline is not None and plan.found in ("held", "busy"):
+                free_at = unit.context.world.end_of(deadline)
             return Claimed(plan.found, operation, holder=holder, position=unit.head.position, free_at=free_at)
         lease, binding = unit.lease(lease_id), unit.binding(self.route)
         assert lease is not None and binding is not None

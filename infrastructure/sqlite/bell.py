@@ -17,10 +17,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from counterfoil.domain.errors import Closed, ForkedError
 
+from ..bell import Bell
 from .descriptor import make_alike, refusal, side_file
 from .forks import forking, give_up_in_child
 
@@ -33,19 +34,6 @@ _MESSAGES: Final = 1_000
 _ADDRESS_BYTES: Final = 107 if sys.platform == "linux" else 103
 _NUMBER: Final = re.compile(r"[1-9][0-9]*")
 _NONE: Final = -1
-
-
-class Bell(Protocol):
-    """Heard by one thread; rung, and interrupted, by any."""
-
-    def hear(self, timeout_s: float | None) -> list[bytes]:
-        """Wait for a message, an interruption or the timeout, and return the messages that are there."""
-
-    def interrupt(self) -> None:
-        """Have `hear` return now, or the next time at once; never blocks."""
-
-    def close(self) -> None:
-        """Hear nothing more; closing again does nothing."""
 
 
 class MemoryBell:

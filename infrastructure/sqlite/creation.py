@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from counterfoil.domain.errors import FormatUnknown, JournalDamaged, JournalRefused, JournalUnavailable, NotAJournal
-from counterfoil.domain.framing import GENESIS, chain_digest, leaf_digest
+from counterfoil.domain.framing import GENESIS
 from counterfoil.projections.catalogue import BUILT_IN
 
-from ..rows import EventRow, Head
+from ..rows import Head
 from .descriptor import side_file
 from .rows_of_projections import sql_of
-from .store import APPEND, APPLICATION_ID, READ, SCHEMA, SQLiteStore
+from .store import APPEND, APPLICATION_ID, SCHEMA, SQLiteStore
 
 FORMAT: Final = 1
 CHECKED_DIGESTS: Final = 64
@@ -160,20 +160,14 @@ def _check_size(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _check_end(connection: sqlite3.Connection, head: Head, name: str) -> None:
-    rows = connection.execute(READ.newest_events, (CHECKED_DIGESTS + 1,)).fetchall()[::-1]
-    events = [EventRow(*row) for row in rows]
+    events = SQLiteStore(connection).newest_events(CHECKED_DIGESTS + 1)
     last = events[-1] if events else None
     if (last.position if last else 0) != head.position or (last.digest if last else GENESIS) != head.digest:
         raise JournalDamaged(f"{name}: its head is at position {head.position}, and its last event is not; restore a backup")
     previous = GENESIS if head.position <= CHECKED_DIGESTS else None
     for event in events:
-        if previous is not None and chain(previous, event) != event.digest:
+        if previous is not None and event.chained(previous) != event.digest:
             raise JournalDamaged(
                 f"{name}: the digest at position {event.position} does not agree; look at it with `counterfoil verify`"
             )
         previous = event.digest
-
-
-def chain(previous: bytes, event: EventRow) -> bytes:
-    """Return the digest that an event should have after the one before."""
-    return chain_digest(previous, event.position, event.recorded_at, leaf_digest(*event[2:17]))

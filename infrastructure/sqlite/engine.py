@@ -19,15 +19,20 @@ from typing import Any, Final
 from counterfoil.domain.errors import Closed, ForkedError, JournalDamaged, JournalRefused, JournalUnavailable, ReadOnly
 from counterfoil.domain.limits import Limits
 
+from ..bell import Bell
 from ..caches import Caches
 from ..clock import Clock
+from ..clocks import Clocks
 from ..committer import Request
+from ..engine import Engine
 from ..inside import refuse_inside
 from ..rows import Head
 from ..unit import OpeningState, Unit
+from .bell import new_bell, ring
 from .catching_up import catch_up
 from .checkpoints import empty_log
 from .crossing import gate
+from .deaths import watch_death
 from .descriptor import side_file
 from .faults import fault
 from .liveness import FileLiveness, Liveness, MemoryLiveness
@@ -43,7 +48,7 @@ CHECKPOINT_FRAMES: Final = 4_000
 """Frames in the WAL from which a checkpoint runs: 16 MB in pages of 4 KiB."""
 
 
-class SQLiteEngine:
+class SQLiteEngine(Engine):
     """One opening of one journal."""
 
     def __init__(self, path: Path | None, *, readonly: bool, limits: Limits, clock: Clock, keep_inbound: bool) -> None:
@@ -51,7 +56,6 @@ class SQLiteEngine:
         self.name = str(path) if path is not None else ":memory:"
         self.readonly = readonly
         self.limits = limits
-        self._clock = clock
         self._keep_inbound = keep_inbound
         self._busy = limits.duration("busy_wait")
         """How long the writer waits for SQLite's own lock, in microseconds."""
@@ -61,6 +65,7 @@ class SQLiteEngine:
         self._readers = None if path is None else ReaderPool(path, self._busy)
         self._opening = OpeningState()
         self.liveness = self._new_liveness()
+        self.clocks = Clocks(clock, self.is_live)
         with gate.inside(), self._faults():
             self._writer, self._beside = open_journal(path, readonly=readonly, busy_us=self._busy)
             if path is not None and not readonly:
@@ -97,9 +102,23 @@ class SQLiteEngine:
         with gate.inside(), self._faults():
             return self._store.head().journal_key
 
+    # Other openings.
+
+    def is_live(self, opening_id: int) -> bool:
+        return self.liveness.is_live(opening_id)
+
     def outside(self) -> Outside:
-        """Return what tells whether anybody has committed; its user closes it."""
         return Outside(self.path, self._busy)
+
+    def new_bell(self, opening_id: int) -> Bell:
+        return new_bell(self.path, opening_id, self.is_live)
+
+    def ring(self, opening_id: int, lease_id: str) -> None:
+        if self.path is not None:
+            ring(self.path, opening_id, lease_id.encode())
+
+    def watch_death(self, opening_id: int, tell: Callable[[], None]) -> Callable[[], None] | None:
+        return None if self.path is None else watch_death(side_file(self.path, "live"), opening_id, tell)
 
     # Reading.
 
@@ -227,9 +246,8 @@ class SQLiteEngine:
             caches=self._caches,
             head=head,
             opening=self._opening,
-            clock=self._clock,
+            clocks=self.clocks,
             limits=self.limits,
-            is_live=self.liveness.is_live,
             raise_epoch=self._beside.raise_epoch,
             keep_inbound=self._keep_inbound,
         )

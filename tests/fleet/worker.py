@@ -34,6 +34,7 @@ from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
 from counterfoil.infrastructure.runtime import Runtime
 from counterfoil.infrastructure.unit import Unit
+from tests.sqlite import sqlite_engine
 
 OPERATOR = Identity(tenant="ops", principal="olga", permissions=frozenset({OPERATE}), verified=True)
 GRANT = Grant(identity=Identity(tenant="acme", principal="ann", verified=True), aliases=("agent",))
@@ -72,7 +73,7 @@ class Opening:
         self.go = threading.Event()
         self.runtime = Runtime(journal, authorize=self.authorize, resolve_agent=self.resolve_agent, deliver=self.deliver)
         self._run_group = journal.core.committer._run_group
-        self._commit = journal.core.engine._commit
+        self._commit = sqlite_engine(journal.core)._commit
         journal.core.committer._run_group = self.run_group
 
     # The host.
@@ -129,12 +130,12 @@ class Opening:
 
         def paused(unit: Unit) -> bool:
             if unit.changes.events:
-                self.journal.core.engine._commit = self._commit  # type: ignore[method-assign]
+                sqlite_engine(self.journal.core)._commit = self._commit  # type: ignore[method-assign]
                 self.worker.report("committing")
                 self.go.wait()
             return self._commit(unit)
 
-        self.journal.core.engine._commit = paused  # type: ignore[method-assign]
+        sqlite_engine(self.journal.core)._commit = paused  # type: ignore[method-assign]
 
 
 class Worker:

@@ -8,7 +8,7 @@ from eventsourcing.persistence import StoredEvent
 
 import counterfoil
 from counterfoil.infrastructure.cli.timeline import line_of
-from counterfoil.infrastructure.sqlite.recorder import SQLiteJournalRecorder
+from counterfoil.infrastructure.recorder import JournalRecorder
 
 OPERATOR = counterfoil.Identity(tenant="acme", principal="olga", permissions=["journal:operate"], verified=True)
 
@@ -16,7 +16,7 @@ OPERATOR = counterfoil.Identity(tenant="acme", principal="olga", permissions=["j
 def test_a_foreign_event_under_a_name_of_ours_is_shown_as_foreign(path: Path) -> None:
     """Another application may name its topics as it likes."""
     with counterfoil.open(path) as journal:
-        SQLiteJournalRecorder(journal.core).insert_events([StoredEvent("order-7", 1, "lock.granted", b"{}")])
+        JournalRecorder(journal.core).insert_events([StoredEvent("order-7", 1, "lock.granted", b"{}")])
         [entry] = journal.acting_as(OPERATOR, tenant=counterfoil.EVERY_TENANT).timeline().rows
 
     assert entry.foreign

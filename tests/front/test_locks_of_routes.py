@@ -11,6 +11,7 @@ from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer
 from counterfoil.infrastructure.commands.turn import Claim, Settle
 from counterfoil.testing import MovableClock
+from tests.sqlite import sqlite_engine
 
 PERSON = counterfoil.Identity(tenant="acme", principal="ann", verified=True)
 GRANT = counterfoil.Grant(identity=PERSON, aliases=["helper"])
@@ -41,8 +42,8 @@ def steps_of_loading(path: Path) -> int:
     """Count the steps of SQLite's machine that a claim takes from the state it finds."""
     with counterfoil.open(path) as journal:
         operation = admit(journal, "last")
-        writer = journal.core.engine._writer
-        journal.core.engine._caches.forget()
+        writer = sqlite_engine(journal.core)._writer
+        sqlite_engine(journal.core)._caches.forget()
         count = 0
 
         def step() -> int:

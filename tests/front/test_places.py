@@ -10,7 +10,7 @@ import pytest
 
 import counterfoil
 from counterfoil.domain.identity import instant_of
-from counterfoil.infrastructure.verification import verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
 from counterfoil.testing import MovableClock
 
 PERSON = counterfoil.Identity(tenant="acme", principal="ann", verified=True)

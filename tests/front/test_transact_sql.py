@@ -13,9 +13,10 @@ import pytest
 
 import counterfoil
 from counterfoil import TimelineFilter
+from counterfoil.infrastructure.recorder import JournalRecorder
 from counterfoil.infrastructure.sqlite.host_statements import HIDES, OURS, SEQUENCES, SETTINGS, TRANSACTIONS
-from counterfoil.infrastructure.sqlite.recorder import SQLiteJournalRecorder
 from counterfoil.infrastructure.statements import statements
+from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
     from tests.front.conftest import HoldKey
@@ -172,7 +173,7 @@ def read_all_ways(journal: counterfoil.Journal) -> list[object]:
     (operation,) = view.unresolved().rows
     page = view.timeline(TimelineFilter(connection="tg", conversation="c", actor="ann", types=["operation.admitted"]))
     explained = view.explain(operation.operation_id)
-    recorder = SQLiteJournalRecorder(journal.core)
+    recorder = JournalRecorder(journal.core)
     topics = recorder.select_notifications(None, 10, topics=["operation.admitted/1"])
     return [len(page.rows), len(explained), len(view.statistics().totals), len(topics)]
 
@@ -230,10 +231,10 @@ def test_a_body_may_go_on_after_a_refusal(shop: counterfoil.Journal) -> None:
 def test_a_statement_of_ours_is_refused_word_by_word(shop: counterfoil.Journal) -> None:
     """It lies compiled in the cache of the connection, from when everything was allowed."""
     shop.admit(HELLO, GRANT)
-    ours = statements("sqlite/append.sql")
-    assert ours.read_head == ours.read_head.strip()
+    ours = statements("sqlite/read.sql")
+    assert ours.head == ours.head.strip()
     with pytest.raises(counterfoil.InvalidValue, match=re.escape(OURS)):
-        run(shop, ours.read_head)
+        run(shop, ours.head)
 
 
 def test_no_statement_of_ours_ends_in_a_space() -> None:
@@ -353,7 +354,7 @@ def test_the_journals_own_statements_run_inside_one_of_the_hosts(url: str, hold:
     with counterfoil.open(url) as journal:
         lease = hold(journal)
         run(journal, "CREATE TABLE orders (item TEXT)")
-        journal.core.engine._caches.forget()
+        sqlite_engine(journal.core)._caches.forget()
 
         def body(tx: counterfoil.Tx) -> None:
             def call() -> None:

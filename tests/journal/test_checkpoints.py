@@ -8,6 +8,7 @@ import pytest
 
 from counterfoil.infrastructure.sqlite import engine
 from counterfoil.infrastructure.sqlite.creation import frames_in_log
+from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host
@@ -41,5 +42,5 @@ def test_no_other_connection_writes_the_log_back(host: Host) -> None:
     with core.engine.reading() as store:
         assert (0,) == store.connection.execute("PRAGMA wal_autocheckpoint").fetchone()
     reader = host.open(readonly=True)
-    assert (0,) == reader.engine._writer.execute("PRAGMA wal_autocheckpoint").fetchone()
-    assert (engine.CHECKPOINT_FRAMES,) == core.engine._writer.execute("PRAGMA wal_autocheckpoint").fetchone()
+    assert (0,) == sqlite_engine(reader)._writer.execute("PRAGMA wal_autocheckpoint").fetchone()
+    assert (engine.CHECKPOINT_FRAMES,) == sqlite_engine(core)._writer.execute("PRAGMA wal_autocheckpoint").fetchone()

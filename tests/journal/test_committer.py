@@ -23,6 +23,7 @@ from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.unit import Unit
 from counterfoil.infrastructure.verification import verify
 from counterfoil.projections.cursors import Cursors
+from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host, Processes
@@ -74,7 +75,7 @@ def raises(error: BaseException) -> Callable[[Unit], Any]:
 def statements_of(core: Core, wanted: str) -> list[str]:
     """What the writer tells SQLite from now on, as far as it begins so."""
     seen: list[str] = []
-    core.engine._writer.set_trace_callback(lambda sql: seen.append(sql) if sql.startswith(wanted) else None)
+    sqlite_engine(core)._writer.set_trace_callback(lambda sql: seen.append(sql) if sql.startswith(wanted) else None)
     return seen
 
 
@@ -287,8 +288,8 @@ def test_a_commit_whose_answer_is_lost_is_looked_for(core: Core, host: Host, lan
     """What landed is answered as such; what did not is unavailable, all of it is undone, and the next commit is good."""
     host.admit(core, "e1")
     before = host.position(core)
-    failing = Failing(core.engine._writer, landed=landed)
-    core.engine._writer = failing  # type: ignore[assignment]
+    failing = Failing(sqlite_engine(core)._writer, landed=landed)
+    sqlite_engine(core)._writer = failing  # type: ignore[assignment]
     with one_group(core):
         futures = [core.committer.submit(host.message(f"e{number}")) for number in (2, 3)]
         arm = core.committer.submit(Does(lambda unit: setattr(failing, "armed", True)))
@@ -309,8 +310,8 @@ def test_a_full_disk_is_unavailable_and_a_good_commit_follows(core: Core, host: 
     """The file may not grow (`max_page_count`), then it may again."""
     host.admit(core, "e1")
     before = host.position(core)
-    count = core.engine._writer.execute("PRAGMA page_count").fetchone()[0]
-    core.engine._writer.execute(f"PRAGMA max_page_count = {count}")
+    count = sqlite_engine(core)._writer.execute("PRAGMA page_count").fetchone()[0]
+    sqlite_engine(core)._writer.execute(f"PRAGMA max_page_count = {count}")
     with one_group(core):
         futures = [core.committer.submit(host.message(f"f{number}", text="x" * 30_000)) for number in range(3)]
     for future in futures:
@@ -318,7 +319,7 @@ def test_a_full_disk_is_unavailable_and_a_good_commit_follows(core: Core, host: 
             future.result(30)
     assert before == host.position(core)
 
-    core.engine._writer.execute("PRAGMA max_page_count = 1000000")
+    sqlite_engine(core)._writer.execute("PRAGMA max_page_count = 1000000")
     answer = host.admit(core, "f0").admission
     assert (before + 1, False) == (answer.position, answer.duplicate)
     assert core.read(verify).agrees
@@ -377,9 +378,9 @@ def test_limits_that_come_later_say_how_long_a_command_waits(host: Host, lock: s
         if lock == "SQLite's own":
             tool.execute("BEGIN IMMEDIATE")
         else:
-            assert other.engine._beside.queue.acquire(1_000_000)
+            assert sqlite_engine(other)._beside.queue.acquire(1_000_000)
         with pytest.raises(JournalUnavailable):
             host.run(core, host.message("e2"))
-    other.engine._beside.queue.release()
+    sqlite_engine(other)._beside.queue.release()
 
     assert "accepted" == host.admit(core, "e2").admission.status

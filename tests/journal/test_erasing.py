@@ -21,7 +21,8 @@ from counterfoil.infrastructure.commands.reconcile import ReconcileOperation
 from counterfoil.infrastructure.commands.turn import Claim, Mark, Settle
 from counterfoil.infrastructure.remembering import remember
 from counterfoil.infrastructure.sqlite.store import APPEND
-from counterfoil.infrastructure.verification import verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
+from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
     from counterfoil.infrastructure.core import Core
@@ -135,8 +136,8 @@ def test_a_lost_commit_without_events_is_not_taken_for_one_that_landed(host: Hos
     core = host.open()
     host.admit(core, "e1")
     host.admit(core, "e1")
-    failing = FailingCommit(core.engine._writer)
-    core.engine._writer = core.engine._store.connection = failing  # type: ignore[assignment]
+    failing = FailingCommit(sqlite_engine(core)._writer)
+    sqlite_engine(core)._writer = sqlite_engine(core)._store.connection = failing  # type: ignore[assignment]
 
     with pytest.raises(JournalUnavailable):
         host.run(core, host.message("e1"))

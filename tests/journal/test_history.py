@@ -19,8 +19,9 @@ from counterfoil.infrastructure.commands.admission import Admitted
 from counterfoil.infrastructure.commands.once import Once, command_id_bytes, fingerprint
 from counterfoil.infrastructure.commands.turn import Claim, Settle
 from counterfoil.infrastructure.core import Core
-from counterfoil.infrastructure.sqlite.store import SQLiteStore
-from counterfoil.infrastructure.verification import verify, verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
+from counterfoil.infrastructure.store import Store
+from counterfoil.infrastructure.verification import verify
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.testing import MovableClock
 
@@ -312,7 +313,7 @@ def reset(path: Path) -> None:
             tool.execute(f"DELETE FROM {projection.table}")
 
 
-def rows(store: SQLiteStore) -> dict[str, list[Any]]:
+def rows(store: Store) -> dict[str, list[Any]]:
     """The rows of every projection, as a reader finds them."""
     return {
         projection.NAME: store.connection.execute(f"SELECT * FROM {projection.table} ORDER BY 1, 2, 3").fetchall()
@@ -375,7 +376,7 @@ def test_a_projection_that_is_new_in_this_release_is_begun_and_an_unknown_one_le
         assert reader.read(rows)["cursors"]
     core = host.open()
     host.admit(core, "more", "another")
-    positions = core.read(SQLiteStore.projections)
+    positions = core.read(Store.projections)
     assert (host.position(core), 7) == (positions["cursors", 1], positions["cursors", 2])
     assert core.read(verify).agrees
 

@@ -24,7 +24,7 @@ from counterfoil.domain.errors import (
     ReadOnly,
 )
 from counterfoil.infrastructure.core import Core
-from counterfoil.infrastructure.verification import verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host, Processes

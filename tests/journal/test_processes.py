@@ -15,7 +15,8 @@ from counterfoil.domain.errors import JournalUnavailable
 from counterfoil.domain.limits import Limits
 from counterfoil.infrastructure.commands.turn import Claim
 from counterfoil.infrastructure.core import Core
-from counterfoil.infrastructure.verification import verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
+from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host, Processes
@@ -153,7 +154,8 @@ def test_no_file_of_sqlite_is_opened_but_by_sqlite(host: Host, processes: Proces
                 connected.append(arguments[0])
         sys.addaudithook(hook)
         from counterfoil.infrastructure.sqlite import engine
-        from counterfoil.infrastructure.verification import verify, verify_file
+        from counterfoil.infrastructure.sqlite.verifying import verify_file
+        from counterfoil.infrastructure.verification import verify
         engine.CHECKPOINT_FRAMES = 5
         path = Path(sys.argv[1])
         for _ in range(2):
@@ -269,7 +271,7 @@ def test_a_forked_child_keeps_none_of_the_parent_s_leases_alive(host: Host, proc
     child, route, position, opening = read_line(parent).split()
     try:
         core = host.open()
-        assert core.engine.liveness.is_live(int(opening))
+        assert core.engine.is_live(int(opening))
         assert "held" == host.run(core, Claim(route, int(position))).found
         parent.kill()
         parent.wait()
@@ -371,6 +373,6 @@ def test_kills_at_any_moment_lose_nothing_that_was_answered(host: Host, processe
 def test_every_commit_is_synced(host: Host) -> None:
     """FULL, in WAL mode: COMMIT returns when the disk has it."""
     core = host.open()
-    writer = core.engine._writer
+    writer = sqlite_engine(core)._writer
     assert (2,) == writer.execute("PRAGMA synchronous").fetchone()
     assert ("wal",) == writer.execute("PRAGMA journal_mode").fetchone()

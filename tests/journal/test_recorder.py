@@ -30,9 +30,9 @@ from eventsourcing.tests.persistence import ApplicationRecorderTestCase, NonInte
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.operation import OperationAdmitted, OperationSettled, ReplyDelivered
 from counterfoil.infrastructure.core import Core
+from counterfoil.infrastructure.recorder import JournalEvent, JournalMapper, JournalRecorder
 from counterfoil.infrastructure.sqlite.append_lock import AppendLock
 from counterfoil.infrastructure.sqlite.descriptor import side_file
-from counterfoil.infrastructure.sqlite.recorder import JournalEvent, JournalMapper, SQLiteJournalRecorder
 from counterfoil.infrastructure.sqlite.store import MEMORY
 from counterfoil.infrastructure.verification import verify
 
@@ -52,15 +52,15 @@ def event(originator_id: UUID | str, version: int = 1, topic: str = "topic1", st
 class OnFile:
     """Where a case keeps its journal."""
 
-    def create_recorder(self) -> SQLiteJournalRecorder:
+    def create_recorder(self) -> JournalRecorder:
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)  # type: ignore[attr-defined]
         return self.on(f"{folder.name}/journal.sqlite")
 
-    def on(self, url: str) -> SQLiteJournalRecorder:
+    def on(self, url: str) -> JournalRecorder:
         core = Core(url)
         self.addCleanup(self._verify_and_close, core)  # type: ignore[attr-defined]
-        return SQLiteJournalRecorder(core)
+        return JournalRecorder(core)
 
     def _verify_and_close(self, core: Core) -> None:
         verification = core.read(verify)
@@ -69,16 +69,16 @@ class OnFile:
 
 
 class InMemory(OnFile):
-    def create_recorder(self) -> SQLiteJournalRecorder:
+    def create_recorder(self) -> JournalRecorder:
         return self.on(MEMORY)
 
 
-class TestRecorderOnFile(OnFile, ApplicationRecorderTestCase[SQLiteJournalRecorder]):
+class TestRecorderOnFile(OnFile, ApplicationRecorderTestCase[JournalRecorder]):
     def test_insert_subscribe(self) -> None:
         self.optional_test_insert_subscribe()
 
 
-class TestRecorderInMemory(InMemory, ApplicationRecorderTestCase[SQLiteJournalRecorder]):
+class TestRecorderInMemory(InMemory, ApplicationRecorderTestCase[JournalRecorder]):
     def test_insert_subscribe(self) -> None:
         self.optional_test_insert_subscribe()
 
@@ -99,7 +99,7 @@ del ApplicationRecorderTestCase, NonInterleavingNotificationIDsBaseCase  # or py
 
 def test_no_event_of_the_journal_s_own_comes_with_those_of_the_library(core: Core) -> None:
     """Neither an opening nor its end, and no projection folds what it does not know."""
-    recorder = SQLiteJournalRecorder(core)
+    recorder = JournalRecorder(core)
 
     assert [1, 2] == recorder.insert_events([event("a"), event("a", 2)])
     assert [3] == recorder.insert_events([event(uuid4(), 0)])
@@ -110,7 +110,7 @@ def test_no_event_of_the_journal_s_own_comes_with_those_of_the_library(core: Cor
 
 
 def test_a_taken_version_leaves_nothing_and_costs_the_neighbours_nothing(core: Core) -> None:
-    recorder = SQLiteJournalRecorder(core)
+    recorder = JournalRecorder(core)
     recorder.insert_events([event("a")])
 
     with pytest.raises(IntegrityError):
@@ -126,7 +126,7 @@ def test_an_unavailable_store_is_told_in_the_words_of_the_library(host: Host) ->
     assert lock.acquire(0)
     try:
         with pytest.raises(OperationalError):
-            SQLiteJournalRecorder(core).insert_events([event("a")])
+            JournalRecorder(core).insert_events([event("a")])
     finally:
         lock.close()
 
@@ -137,12 +137,12 @@ def test_the_streams_of_the_journal_s_own_aggregates_take_nothing_else(core: Cor
     assert operation_id is not None
 
     with pytest.raises(ProgrammingError):
-        SQLiteJournalRecorder(core).insert_events([event(operation_id, 2)])
+        JournalRecorder(core).insert_events([event(operation_id, 2)])
     assert "claimed" == host.claim(core, admitted).found
 
 
 def test_events_of_both_are_read_in_one_order(core: Core, host: Host) -> None:
-    recorder = SQLiteJournalRecorder(core)
+    recorder = JournalRecorder(core)
     uuid = uuid4()
     recorder.insert_events([event(uuid, topic="library:Topic")])
     operation = host.admit(core, "e1").admission.operation_id
@@ -190,7 +190,7 @@ class JournalApplication(Application[str]):
     core: ClassVar[Core]
 
     def construct_recorder(self) -> ApplicationRecorder:
-        return SQLiteJournalRecorder(self.core)
+        return JournalRecorder(self.core)
 
     def construct_mapper(self) -> Mapper[str]:
         return JournalMapper(self.construct_transcoder())
@@ -214,7 +214,7 @@ def test_a_plain_projection_runner_follows_a_journal(core: Core, host: Host) -> 
 def test_a_plain_notification_log_pages_through_a_journal(core: Core, host: Host) -> None:
     for number in range(5):
         host.turn(core, f"e{number}")
-    log = LocalNotificationLog(SQLiteJournalRecorder(core), section_size=7)
+    log = LocalNotificationLog(JournalRecorder(core), section_size=7)
 
     ids: list[int] = []
     following: str | None = "1,7"
@@ -227,7 +227,7 @@ def test_a_plain_notification_log_pages_through_a_journal(core: Core, host: Host
 
 
 def test_a_subscription_passes_over_what_its_topics_leave_out(core: Core, host: Host) -> None:
-    recorder = SQLiteJournalRecorder(core)
+    recorder = JournalRecorder(core)
     with recorder.subscribe(topics=["wanted"]) as subscription:
         for number in range(3):
             host.turn(core, f"e{number}")
@@ -236,7 +236,7 @@ def test_a_subscription_passes_over_what_its_topics_leave_out(core: Core, host: 
 
 
 def test_a_subscription_hears_of_other_processes(host: Host, processes: Processes) -> None:
-    recorder = SQLiteJournalRecorder(host.open())
+    recorder = JournalRecorder(host.open())
     with recorder.subscribe() as subscription:
         recorder.insert_events([event("own")])
         assert 1 == next(subscription).id
@@ -249,7 +249,7 @@ def test_a_subscription_hears_of_other_processes(host: Host, processes: Processe
 def test_a_subscription_ends_with_the_journal(host: Host, tmp_path: Path) -> None:
     """It neither hangs nor keeps the journal."""
     core = host.open()
-    subscription = SQLiteJournalRecorder(core).subscribe()
+    subscription = JournalRecorder(core).subscribe()
     ended: list[BaseException] = []
 
     def follow() -> None:
@@ -284,7 +284,7 @@ def test_applications_of_the_library_work_on_a_journal(core: Core) -> None:
 
     class Kennel(Application[UUID]):
         def construct_recorder(self) -> ApplicationRecorder:
-            return SQLiteJournalRecorder(core)
+            return JournalRecorder(core)
 
     app = Kennel()
     dog = Dog("Fido")

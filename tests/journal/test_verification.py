@@ -17,9 +17,10 @@ from counterfoil.infrastructure.commands.erasure import EraseScope, EraseSubject
 from counterfoil.infrastructure.commands.recording import RecordForeign
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.rows import EventRow
-from counterfoil.infrastructure.sqlite.creation import chain
-from counterfoil.infrastructure.verification import Check, Verification, verify, verify_file
+from counterfoil.infrastructure.sqlite.verifying import verify_file
+from counterfoil.infrastructure.verification import Check, Verification, verify
 from counterfoil.projections.catalogue import BUILT_IN
+from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host
@@ -68,7 +69,7 @@ def test_a_verification_of_an_open_journal_is_of_one_moment(core: Core, host: Ho
     host.make_busy(core)
 
     def check(store: object) -> Verification:
-        if core.engine.path is not None:
+        if sqlite_engine(core).path is not None:
             host.turn(core, "meanwhile")
         return verify(store)  # type: ignore[arg-type]
 
@@ -149,7 +150,7 @@ def passed_over(path: Path, position: int, *statements: str, chained: bool = Tru
         with closing(sqlite3.connect(copy)) as connection, connection:
             digest = GENESIS
             for row in connection.execute(f"SELECT {', '.join(EventRow._fields)} FROM cf_event ORDER BY position").fetchall():
-                digest = chain(digest, EventRow(*row))
+                digest = EventRow(*row).chained(digest)
                 connection.execute("UPDATE cf_event SET digest = ? WHERE position = ?", (digest, row[0]))
             connection.execute("UPDATE cf_head SET digest = ?", (digest,))
     return copy

@@ -18,6 +18,7 @@ from counterfoil.domain.ids import lock_id
 from counterfoil.infrastructure.commands.holds import Granted, Hold, InLine, Leave, ReleaseKey
 from counterfoil.infrastructure.commands.leases import Renew
 from tests.locks.conftest import PATIENCE, Journals, events, failing, free, in_thread, wait_until
+from tests.sqlite import sqlite_engine
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -86,8 +87,8 @@ def test_a_grant_whose_answer_is_lost_leaves_no_lease_behind(journal: counterfoi
     """If it landed the block has it; if not, the asking fails and the key is free."""
     lock = journal.lock("jobs")
     assert free(lock, "other")
-    store = Failing(journal.core.engine._writer, landed=landed)
-    journal.core.engine._writer = store  # type: ignore[assignment]
+    store = Failing(sqlite_engine(journal.core)._writer, landed=landed)
+    sqlite_engine(journal.core)._writer = store  # type: ignore[assignment]
     if landed:
         with lock.hold("k") as lease:
             lease.check()
@@ -106,8 +107,8 @@ def test_a_place_whose_answer_is_lost_is_given_up(journal: counterfoil.Journal, 
     """A place is no event by which the journal could find out whether it landed."""
     lock = journal.lock("jobs")
     with lock.hold("k"):
-        store = Failing(journal.core.engine._writer, landed=landed)
-        journal.core.engine._writer = store  # type: ignore[assignment]
+        store = Failing(sqlite_engine(journal.core)._writer, landed=landed)
+        sqlite_engine(journal.core)._writer = store  # type: ignore[assignment]
         with pytest.raises(JournalUnavailable):
             in_thread(lambda: lock.hold("k", wait="1h").__enter__())()
         assert 1 == store.failed
@@ -121,7 +122,7 @@ def test_a_place_whose_answer_is_lost_is_given_up(journal: counterfoil.Journal, 
 @pytest.mark.contract("LCK-04", "LCK-15")
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_full_disk_refuses_the_asking_and_leaves_nothing(journal: counterfoil.Journal, waits: bool) -> None:
-    lock, writer = journal.lock("jobs"), journal.core.engine._writer
+    lock, writer = journal.lock("jobs"), sqlite_engine(journal.core)._writer
     assert free(lock, "k")
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count = {pages}")

@@ -18,8 +18,9 @@ from counterfoil.infrastructure import reading_locks
 from counterfoil.infrastructure.commands.holds import ForceRelease, Granted, Hold, InLine, Leave, ReleaseKey
 from counterfoil.infrastructure.commands.leases import Renew, Ticket
 from counterfoil.infrastructure.places import Place
-from counterfoil.infrastructure.sqlite.store import SQLiteStore
+from counterfoil.infrastructure.store import Store
 from tests.locks.conftest import Children, Journals, apart, events, failing, free, in_thread, wait_until, waiting
+from tests.sqlite import sqlite_engine
 
 
 @pytest.mark.contract("LCK-01", "LCK-05", "LCK-07")
@@ -139,8 +140,8 @@ def steps(journal: counterfoil.Journal) -> list[int]:
         counts[-1] += 1
         return 0
 
-    writer = journal.core.engine._writer
-    journal.core.engine._caches.forget()
+    writer = sqlite_engine(journal.core)._writer
+    sqlite_engine(journal.core)._caches.forget()
     writer.set_progress_handler(counted, 1)
     counts.append(0)
     assert free(lock, "k")
@@ -148,7 +149,7 @@ def steps(journal: counterfoil.Journal) -> list[int]:
     for newest_first in (True, False):
         counts.append(0)
 
-        def page(store: SQLiteStore, newest_first: bool = newest_first) -> None:
+        def page(store: Store, newest_first: bool = newest_first) -> None:
             store.connection.set_progress_handler(counted, 1)
             lease_id = lock_id(journal.core.engine.journal_key, "jobs", "k")
             reading_locks.history(store, journal.core.limits, lease_id, limit=5, after=None, newest_first=newest_first)

@@ -234,7 +234,7 @@ class LockMachine(RuleBasedStateMachine):
     @invariant()
     def who_holds_and_who_waits_is_what_the_model_says(self) -> None:
         core = self.cores[0]
-        held = core.read(lambda store: holders(store, self.clock, core.is_live))
+        held = core.read(lambda store: holders(store, core.engine.clocks))
         expected = {name: self.holder(key) for name, key in self.keys.items()}
         assert {name: each.granted.fence for name, each in expected.items() if each is not None and each.granted is not None} == {
             holder.key: holder.fence for holder in held

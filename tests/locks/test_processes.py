@@ -157,7 +157,7 @@ def test_a_death_is_seen_though_nobody_can_be_watched(
     lock: counterfoil.Lock, children: Children, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the process has no descriptor left."""
-    monkeypatch.setattr("counterfoil.infrastructure.waiting.watch_death", lambda live, opening_id, tell: lambda: None)
+    monkeypatch.setattr("counterfoil.infrastructure.sqlite.engine.watch_death", lambda live, opening_id, tell: lambda: None)
     holder = children(HOLDER, path, "1h")
     holder.hear()
     answer = in_thread(lambda: lock.hold("k", wait="1m").__enter__().fence)

@@ -21,6 +21,7 @@ from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.keeper import Keeper
 from tests.locks.conftest import in_thread, wait_until
+from tests.sqlite import sqlite_engine
 
 NORMAL, FULL = 1, 2
 """What `PRAGMA synchronous` answers: a commit is written, or written and synced."""
@@ -43,7 +44,7 @@ class Syncs:
 @contextmanager
 def watched(core: Core) -> Iterator[Syncs]:
     """See how groups are committed, inside the transaction of each."""
-    engine, syncs = core.engine, Syncs()
+    engine, syncs = sqlite_engine(core), Syncs()
     decide, commit = engine._decide_and_commit, engine._commit
     running: list[set[type]] = []
 

@@ -14,8 +14,9 @@ from counterfoil.domain.identity import instant_of
 from counterfoil.domain.limits import Limits
 from counterfoil.infrastructure import reading
 from counterfoil.infrastructure.reading import Page
-from counterfoil.infrastructure.seen import TIMELINE
 from counterfoil.infrastructure.sqlite.store import APPEND, SQLiteStore
+from counterfoil.infrastructure.statements import statements
+from counterfoil.infrastructure.store import Store
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
 from .conftest import OWN, Told
@@ -27,8 +28,8 @@ PARAMETERS = (
 NAMELESS = dict.fromkeys(PARAMETERS.split())
 
 
-def plan(store: SQLiteStore, name: str) -> Iterable[str]:
-    statement = getattr(TIMELINE, name)
+def plan(store: Store, name: str) -> Iterable[str]:
+    statement = getattr(statements("sqlite/timeline.sql"), name)
     values: Any = NAMELESS if ":" in statement else [None] * statement.count("?")
     for *_, step in store.connection.execute(f"EXPLAIN QUERY PLAN {statement}", values):
         if "json_each" not in step and not step.startswith("LIST SUBQUERY"):
@@ -37,7 +38,7 @@ def plan(store: SQLiteStore, name: str) -> Iterable[str]:
 
 def test_every_statement_has_its_index(told: Told, snapshot: SnapshotAssertion) -> None:
     """No page is sorted, but that of one operation, and none is looked for along the whole history."""
-    names = list(vars(TIMELINE)["_by_name"])
+    names = list(vars(statements("sqlite/timeline.sql"))["_by_name"])
 
     plans = told.core.read(lambda store: {name: list(plan(store, name)) for name in names})
 

@@ -35,7 +35,7 @@ from counterfoil.infrastructure.journal_async import AsyncDesk, AsyncJournal, op
 from counterfoil.infrastructure.reading import UnresolvedOperation
 from counterfoil.infrastructure.rows import EventRow
 from counterfoil.infrastructure.runtime import Resumed, Runtime
-from counterfoil.infrastructure.sqlite.store import SQLiteStore
+from counterfoil.infrastructure.store import Store
 from counterfoil.testing import MovableClock
 
 ROOT = Path(counterfoil.__file__).parents[1]
@@ -416,7 +416,7 @@ class Aftermath:
     def operations(self) -> dict[str, Operation]:
         """Every operation by the platform's event id, in order of admission."""
 
-        def read(store: SQLiteStore) -> dict[str, Operation]:
+        def read(store: Store) -> dict[str, Operation]:
             rows = store.connection.execute(
                 "SELECT external_id, originator_id FROM cf_external_id JOIN cf_event USING (position)"
                 " WHERE type = 'operation.admitted' ORDER BY position"
@@ -429,7 +429,7 @@ class Aftermath:
     def claims(self) -> list[tuple[str, str]]:
         """Route and operation id of every claim, in order."""
 
-        def read(store: SQLiteStore) -> list[tuple[str, str]]:
+        def read(store: Store) -> list[tuple[str, str]]:
             claimed = [row.originator_id for row in store.events_after(0, 1_000_000) if row.type == "operation.claimed"]
             found = [store.operation(operation_id) for operation_id in claimed]
             return [(operation.route, operation.operation_id) for operation in found if operation is not None]

@@ -26,6 +26,7 @@ from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.journal_async import open_async
 from counterfoil.infrastructure.runtime import Runtime
 from counterfoil.infrastructure.unit import Unit
+from tests.sqlite import sqlite_engine
 
 OPERATOR = Identity(tenant="ops", principal="olga", permissions=frozenset({OPERATE}), verified=True)
 GRANT = Grant(identity=Identity(tenant="acme", principal="ann", verified=True), aliases=("agent",))
@@ -47,7 +48,7 @@ def note(path: Path, *words: str) -> None:
 
 def kill_at_append(core: Core, number: int, moment: str) -> None:
     """Die just before or just after the commit of the group that appends events for the n-th time."""
-    commit: Callable[[Unit], bool] = core.engine._commit
+    commit: Callable[[Unit], bool] = sqlite_engine(core)._commit
     seen = 0
 
     def dying(unit: Unit) -> bool:
@@ -61,7 +62,7 @@ def kill_at_append(core: Core, number: int, moment: str) -> None:
             die()
         return landed
 
-    core.engine._commit = dying  # type: ignore[method-assign]
+    sqlite_engine(core)._commit = dying  # type: ignore[method-assign]
 
 
 class Worker:

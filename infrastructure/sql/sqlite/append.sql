@@ -1,7 +1,3 @@
--- name: read_head
--- The end of the history, and what counts up with it.
-SELECT format, position, digest, recorded_at, epoch, opening_id, journal_key FROM cf_head WHERE id = 1
-
 -- name: create_head
 -- The head of an empty journal.
 INSERT INTO cf_head (id, format, position, digest, recorded_at, epoch, opening_id, journal_key) VALUES (1, ?, 0, ?, 0, 0, 0, ?)

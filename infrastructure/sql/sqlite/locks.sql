@@ -24,7 +24,7 @@ UPDATE cf_waiter SET offered_until = NULL WHERE lease_id = ? AND opening_id = ? 
 
 -- name: leave
 -- Give up a place.
-DELETE FROM cf_waiter WHERE place = ?
+DELETE FROM cf_waiter WHERE lease_id = ? AND token = ?
 
 -- name: leave_with_opening
 -- Give up the places of an opening that has ended.
@@ -39,9 +39,9 @@ SELECT DISTINCT opening_id FROM cf_waiter
 SELECT place, lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, offered_until
 FROM cf_waiter WHERE lease_id = ? AND (offered_until IS NOT 0 OR opening_id = ?) ORDER BY place
 
--- name: place_of
--- The place of one asking.
-SELECT place FROM cf_waiter WHERE lease_id = ? AND token = ?
+-- name: has_place
+-- Whether an asking has a place.
+SELECT 1 FROM cf_waiter WHERE lease_id = ? AND token = ?
 
 -- name: anybody
 -- Whether anybody waits for anything.
@@ -57,7 +57,7 @@ SELECT count(*) FROM cf_waiter WHERE lease_id = ?
 
 -- name: offer
 -- The key is free, and the first in line has until then to take it.
-UPDATE cf_waiter SET offered_until = ? WHERE place = ?
+UPDATE cf_waiter SET offered_until = ? WHERE lease_id = ? AND token = ?
 
 -- name: hold_back
 -- Nobody gets the key before then.
@@ -73,18 +73,18 @@ DELETE FROM cf_held_back WHERE lease_id = ?
 
 -- name: holders
 -- Who holds what, of one lock or of all, in the order of the grants.
-SELECT cf_leases_v1.lease_id, lock, key, cf_leases_v1.opening_id, position, granted_at, cf_leases_v1.ttl, boot_id, at
+SELECT lock, key, position, granted_at, cf_deadline.lease_id, cf_deadline.opening_id, token, boot_id, at, renewal, cf_deadline.ttl, ends
 FROM cf_deadline
 JOIN cf_leases_v1 USING (lease_id)
 LEFT JOIN cf_lock_key USING (lease_id)
-WHERE held AND (?1 IS NULL OR lock = ?1)
+WHERE held AND (:lock IS NULL OR lock = :lock)
 ORDER BY position
 
 -- name: waiters
 -- Who waits for what, of one lock or of all, in the order of the lines.
 SELECT cf_waiter.lease_id, lock, key, opening_id, asked_at
 FROM cf_waiter LEFT JOIN cf_lock_key USING (lease_id)
-WHERE ?1 IS NULL OR lock = ?1
+WHERE :lock IS NULL OR lock = :lock
 ORDER BY place
 
 -- name: history

@@ -1,3 +1,7 @@
+-- name: head
+-- The end of the history, and what counts up with it.
+SELECT format, position, digest, recorded_at, epoch, opening_id, journal_key FROM cf_head WHERE id = 1
+
 -- fragment: events
 -- The rows of events, whole.
 SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
@@ -38,7 +42,7 @@ SELECT originator_id FROM cf_event WHERE position = ?
 -- name: events_of_operation
 -- All events on behalf of one operation, whatever their aggregate.
 -- include: events
-WHERE position = ?1 OR operation = ?1 ORDER BY position
+WHERE position = :operation OR operation = :operation ORDER BY position
 
 -- name: payload
 -- A text and its salt.
@@ -113,7 +117,7 @@ FROM cf_queues_v1 AS q JOIN cf_unresolved_v1 AS u USING (operation) WHERE grant_
 -- name: unresolved_of_subject
 -- The unresolved operations that a pseudonym belongs to, as actor, conversation or thread.
 SELECT unresolved.operation_id FROM cf_unresolved_v1 AS unresolved JOIN cf_event ON position = unresolved.operation
-WHERE ?1 IN (actor, conversation, thread) ORDER BY unresolved.operation
+WHERE :pseudonym IN (actor, conversation, thread) ORDER BY unresolved.operation
 
 -- name: unresolved_of_scope
 -- The unresolved operations of a scope.

@@ -31,12 +31,13 @@ from counterfoil.domain.errors import JournalUnavailable
 from counterfoil.domain.event import REGISTRY, Event
 from counterfoil.domain.ids import is_our_originator
 
-from ..commands.recording import RecordForeign, VersionTaken
-from ..core import Core
-from ..statements import statements
-from .store import SQLiteStore
+from .commands.recording import RecordForeign, VersionTaken
+from .core import Core
+from .rows import SQLRow
+from .statements import Names, Statement
+from .store import Store, Values
 
-SQL: Final = statements("sqlite/recorder.sql")
+SQL: Final = Names("recorder")
 
 LOOK: Final = 0.25
 """Seconds after which a subscription looks for commits of other processes."""
@@ -48,7 +49,7 @@ _TOPIC: Final = re.compile(r"([a-z_]+\.[a-z_]+)/([1-9][0-9]*)")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class SQLiteJournalRecorder(ApplicationRecorder):
+class JournalRecorder(ApplicationRecorder):
     """
     Record and select events of the `eventsourcing` library in an opened journal, and follow all of its events.
 
@@ -120,7 +121,7 @@ class SQLiteJournalRecorder(ApplicationRecorder):
     def max_notification_id(self) -> int | None:
         """Return the position of the last event, None in an empty journal."""
         with _in_their_words():
-            return self._core.read(SQLiteStore.head).position or None
+            return self._core.read(Store.head).position or None
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """Follow the events after a position: those of this process as they are committed, others' within a quarter second."""
@@ -135,12 +136,12 @@ class SQLiteJournalRecorder(ApplicationRecorder):
         with suppress(ValueError):
             self._core.engine.on_commit.remove(listener)
 
-    def _read(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _read(self, statement: Statement, values: Values) -> list[SQLRow]:
         with _in_their_words():
-            return self._core.read(lambda store: store.connection.execute(sql, values).fetchall())
+            return self._core.read(lambda store: list(store.rows(statement, values)))
 
 
-class JournalSubscription(ListenNotifySubscription[SQLiteJournalRecorder]):
+class JournalSubscription(ListenNotifySubscription[JournalRecorder]):
     """
     Iterate over the events of a journal as they come, none skipped and none twice.
 
@@ -148,7 +149,7 @@ class JournalSubscription(ListenNotifySubscription[SQLiteJournalRecorder]):
     cannot wake it.
     """
 
-    def __init__(self, recorder: SQLiteJournalRecorder, gt: int | None, topics: Sequence[str]) -> None:
+    def __init__(self, recorder: JournalRecorder, gt: int | None, topics: Sequence[str]) -> None:
         super().__init__(recorder, gt, topics)
         recorder.listen(self._has_been_notified.set)
         if self._has_been_stopped:  # the first look failed before it stood
