@@ -4,12 +4,13 @@ Admission: an inbound event becomes an operation once, with its place in its rou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .decision import Context, Payload, Step, Steps
 from .duration import DAY as DAY
 from .operation import EntryPutBack, EntrySteppedOver, Operation, OperationAdmitted, OperationRepeated
+from .placing import Placing
 from .route import Entry, Queue
 
 AdmissionStatus: TypeAlias = Literal["accepted", "denied", "unsupported"]
@@ -46,6 +47,9 @@ class Admission:
     position: int | None = None
     text_differs: bool = False
     """A repeat came with another text than the first, which is the one that counts."""
+
+    def placed(self, placing: Placing) -> Admission:
+        return self if self.position is None else replace(self, position=placing.position(self.position))
 
     @property
     def retryable(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from .event import REGISTRY, Committed, Event, Recorded
 from .ids import ClassWord
+from .placing import Placing
 
 Outcome: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 OperationPhase: TypeAlias = Literal["accepted", "executing", "succeeded", "failed", "cancelled", "abandoned", "execution_unknown"]
@@ -170,6 +171,14 @@ class Operation(NamedTuple):
     attempts: int = 0
     reply_erased: bool = False
     """Its reply cannot be sent any more: the text was erased, and an operator has filed that."""
+
+    def placed(self, placing: Placing) -> Operation:
+        return self._replace(
+            position=placing.position(self.position),
+            admitted_at=placing.time(self.admitted_at),
+            claimed_at=None if self.claimed_at is None else placing.time(self.claimed_at),
+            reply_position=None if self.reply_position is None else placing.position(self.reply_position),
+        )
 
     @property
     def ended(self) -> bool:

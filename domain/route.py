@@ -19,6 +19,7 @@ from .operation import (
     OperationExecutionUnknown,
     OperationSettled,
 )
+from .placing import Placing
 
 # Events: the storage format.
 
@@ -59,6 +60,13 @@ class Entry(NamedTuple):
     def waiting(self) -> bool:
         return self.grant is None
 
+    def placed(self, placing: Placing) -> Entry:
+        return self._replace(
+            operation=placing.position(self.operation),
+            place=placing.position(self.place),
+            entered_at=placing.time(self.entered_at),
+        )
+
 
 class Binding(NamedTuple):
     """A route's agent session."""
@@ -80,6 +88,9 @@ class Queue(NamedTuple):
     @property
     def waiting(self) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.waiting)
+
+    def placed(self, placing: Placing) -> Queue:
+        return Queue(self.route, tuple([entry.placed(placing) for entry in self.entries]))
 
     def find(self, operation: int) -> Entry | None:
         return next((entry for entry in self.entries if entry.operation == operation), None)

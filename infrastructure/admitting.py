@@ -11,6 +11,7 @@ from counterfoil.domain.inbound import Inbound
 from .commands.admission import AdmitInbound, Admitted
 from .commands.once import Once, command_id_bytes, fingerprint
 from .committer import Command
+from .unit import Unit
 
 
 def admit_command(inbound: Inbound, grant: Grant, command_id: str | bytes | None) -> Command[Admitted]:
@@ -38,6 +39,7 @@ def _once(command: AdmitInbound, command_id: bytes) -> Once[Admitted]:
 
 
 def _dump(admitted: Admitted) -> dict[str, Any] | None:
+    """Return what is kept: the position is that of an event, because it may not be known yet."""
     answer = admitted.admission
     if answer.status != "accepted":
         return None
@@ -45,10 +47,12 @@ def _dump(admitted: Admitted) -> dict[str, Any] | None:
         "operation_id": answer.operation_id,
         "duplicate": answer.duplicate,
         "version": answer.version,
-        "position": answer.position,
+        "event": admitted.event_version,
         "text_differs": answer.text_differs,
     }
 
 
-def _load(values: dict[str, Any]) -> Admitted:
-    return Admitted(Admission("accepted", **values))
+def _load(values: dict[str, Any], unit: Unit) -> Admitted:
+    version = values.pop("event")
+    position = unit.position_of(values["operation_id"], version)
+    return Admitted(Admission("accepted", **values, position=position), event_version=version)

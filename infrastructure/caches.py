@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeAlias
 
 from counterfoil.domain.identity import Scope
 from counterfoil.domain.ids import ScopeKey, SubjectKind
 from counterfoil.domain.lock import Deadline
 from counterfoil.domain.operation import Operation, fold
+from counterfoil.domain.placing import Placing
 from counterfoil.domain.route import Queue
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
@@ -122,6 +124,17 @@ class Caches:
         """End a command inside the running one: what is left of its changes is the running one's."""
         self._floor = outer
 
+    def place(self, placing: Placing) -> None:
+        """What the group changed has got its real places."""
+        self.operations.change(lambda operation: operation.placed(placing))
+        self.queues.change(lambda queue: queue.placed(placing))
+        for projection in BUILT_IN:
+            rows = self.rows[projection.NAME]
+            rows.change(partial(placed_row, projection, placing))
+            rows.rekey(partial(_key_of, projection))
+        self.commands.change(lambda kept: (*kept[:2], placing.time(kept[2])))
+        self.epochs.forget()
+
     def commit(self) -> None:
         """End a group: what it changed is committed."""
         for layered in self._all:
@@ -140,6 +153,18 @@ class Caches:
         self.rollback()
         for layered in self._all:
             layered.forget()
+
+
+def _key_of(projection: Projection[Any], row: Any) -> Key:
+    key: Key = row[: projection.KEY_COLUMNS]
+    return key
+
+
+def placed_row(projection: Projection[Any], placing: Placing, row: Any) -> Any:
+    """Return a row of a projection with its real places."""
+    places = {name: placing.position(value) for name in projection.POSITIONS if (value := getattr(row, name)) is not None}
+    places |= {name: placing.time(value) for name in projection.TIMES if (value := getattr(row, name)) is not None}
+    return row._replace(**places) if places else row
 
 
 def _row_loader(store: Store, projection: Projection[Any]) -> Any:

@@ -27,6 +27,7 @@ class Group:
         clocks: Clocks,
         limits: Limits,
         keep_inbound: bool,
+        ahead: bool = False,
     ) -> None:
         self.store = store
         self.caches = caches
@@ -34,6 +35,8 @@ class Group:
         self.head = head
         self.limits = limits
         self.keep_inbound = keep_inbound
+        self.ahead = ahead
+        """Whether it is decided ahead of its append."""
         self.opening_id = opening_id
         self._clocks = clocks
         self.look_at_clocks()

@@ -49,6 +49,24 @@ class Layered(Generic[K, V]):
         """Yield what the group changed, by key, in the order of the first change."""
         yield from self._group.items()
 
+    def change(self, changed: Callable[[V], V]) -> None:
+        """Change the values that the group put."""
+        for key, value in self._group.items():
+            if value is not None:
+                self._group[key] = changed(value)
+
+    def rekey(self, key_of: Callable[[V], K]) -> None:
+        """Find by their own keys the values that the group put."""
+        self._group = {key if value is None else key_of(value): value for key, value in self._group.items()}
+
+    def evict(self, key: K) -> None:
+        """Drop what was committed under a key: somebody else has written it."""
+        self._committed.pop(key, None)
+
+    def cached(self) -> Iterator[tuple[K, V | None]]:
+        """Yield what is cached of what was committed."""
+        yield from self._committed.items()
+
     def commit(self) -> None:
         self._committed.update(self._group)
         self._group.clear()

@@ -166,9 +166,7 @@ def _key_event(
     event = REGISTRY.decode(kind, kind_version, state)
     granted = position
     if not isinstance(event, LockGranted):  # an end follows its grant, with nothing between them
-        grant = store.one(LOCKS.grant, (lease_id, version - 1))
-        assert grant is not None
-        granted = grant[0]
+        granted = store.position_of(lease_id, version - 1) or 0
     reason = event.cause if isinstance(event, LockExpired) else event.reason if isinstance(event, LockRevoked) else None
     return KeyEvent(
         position=position,

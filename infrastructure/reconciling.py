@@ -107,5 +107,5 @@ def _dump(answer: Reconciliation | ResendClaimed | Resent) -> dict[str, Any] | N
     return None
 
 
-def _load(values: dict[str, Any]) -> Reconciliation | ResendClaimed | Resent:
+def _load(values: dict[str, Any], unit: Unit) -> Reconciliation | ResendClaimed | Resent:
     return Resent(**values) if "attempt" in values else Reconciliation("resolved", **values)

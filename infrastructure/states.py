@@ -99,6 +99,13 @@ class States(Group):
                 return REGISTRY.decode(row[4], row[5], row[16])
         return self.store.event_of(originator_id, version)
 
+    def position_of(self, originator_id: str, version: int) -> int | None:
+        """Return the position of an event by its place in its aggregate's stream."""
+        for row in self.changes.events:
+            if row[2] == originator_id and row[3] == version:
+                return int(row[0])
+        return self.store.position_of(originator_id, version)
+
     def _epoch_at(self, position: int) -> int:
         """Return the epoch that stands at a position of the past, or of this group."""
         known = self.caches.epochs.get(position)
@@ -119,6 +126,8 @@ class States(Group):
         event = recorded.event
         assert event is not None
         for projection in _BY_EVENT[type(event)]:
+            if self.ahead and projection.AGGREGATED:
+                continue
             key = projection.key(recorded)
             if key is not None:
                 rows = self.caches.rows[projection.NAME]

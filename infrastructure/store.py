@@ -102,6 +102,10 @@ class Store(ABC):
     def has_event(self, originator_id: str, version: int) -> bool:
         return self.one(READ.has_event, (originator_id, version)) is not None
 
+    def position_of(self, originator_id: str, version: int) -> int | None:
+        row = self.one(READ.position_of, (originator_id, version))
+        return None if row is None else row[0]
+
     def originator_at(self, position: int) -> str | None:
         row = self.one(READ.originator_at, (position,))
         return None if row is None else row[0]

@@ -19,7 +19,7 @@ from counterfoil.domain.hold import Terms
 from counterfoil.domain.ids import opening_originator
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.opening import OpeningEpochRaised, OpeningStarted, next_epoch
-from counterfoil.domain.operation import Operation
+from counterfoil.domain.operation import OPERATION_PREFIX, Operation
 
 from .caches import Caches
 from .clocks import Clocks
@@ -30,6 +30,14 @@ from .states import States
 from .store import Store
 
 RELEASE: Final = "0.1.0"
+
+
+class Elsewhere(Exception):
+    """
+    A command builds on what an earlier one of its group did, whose place is not known yet: it belongs into the next group.
+
+    Only units that decide ahead raise it; nothing of the command is part of the group then.
+    """
 
 
 class OpeningState:
@@ -45,6 +53,9 @@ class Unit(States, Scopes):
     One group's view of the journal.
 
     A command reads states through it and appends steps; `keep` or `drop` ends the command. `write` is the engine's part.
+
+    With `ahead` it is decided ahead of the append: positions above the head and times from `now` on are provisional, no event
+    names any, and `changes.events` hold leaf digests where otherwise the chain's are.
     """
 
     def __init__(
@@ -58,6 +69,7 @@ class Unit(States, Scopes):
         limits: Limits,
         raise_epoch: Callable[[int], int],
         keep_inbound: bool,
+        ahead: bool = False,
     ) -> None:
         assert opening.opening_id is not None
         super().__init__(
@@ -68,6 +80,7 @@ class Unit(States, Scopes):
             clocks=clocks,
             limits=limits,
             keep_inbound=keep_inbound,
+            ahead=ahead,
         )
         self._opening = opening
         self._before = opening.started
@@ -75,6 +88,9 @@ class Unit(States, Scopes):
         self._kept = (head, opening.started)
         self._marks = self.changes.marks()
         self._raise_epoch = raise_epoch
+        self._touched: set[str] = set()
+        """The aggregates to which earlier commands of the group have appended."""
+        self._kept_events = 0
 
     @property
     def opening_started(self) -> bool:
@@ -99,6 +115,8 @@ class Unit(States, Scopes):
 
     def _append(self, step: Step, shared: Header) -> Recorded:
         event = step.event
+        if self.ahead and self._builds_on_the_group(step.originator_id, shared.operation):
+            raise Elsewhere
         header = Header(
             self.opening_id, step.actor_kind, *shared[2:6], step.actor, shared.operation, shared.correlation, step.causation
         )
@@ -113,6 +131,11 @@ class Unit(States, Scopes):
                 self.changes.external_ids.append((position, step.external_id))
         self._fold(recorded)
         return recorded
+
+    def _builds_on_the_group(self, originator_id: str, operation: int | None) -> bool:
+        if operation is not None and operation > self._committed:
+            return True
+        return originator_id in self._touched and originator_id.startswith(OPERATION_PREFIX)
 
     def _was_erased(self, operation: int | None) -> bool:
         """Tell whether an operation's ids were erased while it ran: nothing that would bring them back is kept any more."""
@@ -132,8 +155,9 @@ class Unit(States, Scopes):
         head = self.head
         position = head.position + 1
         recorded_at = max(self.now, head.recorded_at + 1)
-        leaf = leaf_digest(originator_id, version, event_type, type_version, *header, state)
-        digest = chain_digest(head.digest, position, recorded_at, leaf)
+        digest = leaf_digest(originator_id, version, event_type, type_version, *header, state)
+        if not self.ahead:
+            digest = chain_digest(head.digest, position, recorded_at, digest)
         self.head = Head(head.format, position, digest, recorded_at, head.epoch, head.opening_id, head.journal_key)
         self.changes.events.append(
             (position, recorded_at, originator_id, version, event_type, type_version, *header, state, digest)
@@ -185,6 +209,9 @@ class Unit(States, Scopes):
     def keep(self) -> None:
         """Make what the command did part of the group."""
         self.caches.keep()
+        if self.ahead:
+            self._touched.update([row[2] for row in self.changes.events[self._kept_events :]])
+            self._kept_events = len(self.changes.events)
         self._marks = self.changes.marks()
         self._kept = (self.head, self._opening.started)
 

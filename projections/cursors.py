@@ -24,6 +24,7 @@ class Cursors(Projection[CursorRow]):
     NAME = "cursors"
     VERSION = 1
     ROW = CursorRow
+    AGGREGATED = True
     KEY_COLUMNS = 2
     EVENTS = (OperationAdmitted,)
 

@@ -46,6 +46,8 @@ class Leases(Projection[LeaseRow]):
     NAME = "leases"
     VERSION = 1
     ROW = LeaseRow
+    POSITIONS = ("position",)
+    TIMES = ("granted_at",)
     EVENTS = (LockGranted, LockReleased, LockExpired, LockRevoked)
 
     def key(self, recorded: Recorded) -> Key | None:
@@ -79,6 +81,7 @@ class Epochs(Projection[EpochRow]):
     NAME = "epochs"
     VERSION = 1
     ROW = EpochRow
+    POSITIONS = ("position",)
     EVENTS = (OpeningEpochRaised,)
     BEGIN = (OpeningEpochRaised,)
 

@@ -30,6 +30,12 @@ class Projection(ABC, Generic[Row]):
     INDEXES: ClassVar[tuple[tuple[str, ...], ...]] = ()
     EVENTS: ClassVar[tuple[type[Event], ...]]
     """The types that it folds; others leave it as it is."""
+    POSITIONS: ClassVar[tuple[str, ...]] = ()
+    """The columns that hold positions, which an append may move that was decided ahead."""
+    TIMES: ClassVar[tuple[str, ...]] = ()
+    """The columns that hold times of events, which it may move too."""
+    AGGREGATED: ClassVar[bool] = False
+    """Whether a row gathers what many conversations do: where appends run side by side it is folded after them from events."""
     BEGIN: ClassVar[tuple[type[Event], ...]] = ()
     """Of these, the types whose row cannot have been there before, so that nobody looks for it."""
 

@@ -42,6 +42,8 @@ class Queues(Projection[QueueRow]):
     NAME = "queues"
     VERSION = 1
     ROW = QueueRow
+    POSITIONS = ("operation", "place")
+    TIMES = ("entered_at",)
     INDEXES = (("route", "place"), ("opening_id",))
     EVENTS = (
         OperationAdmitted,

@@ -69,6 +69,7 @@ class Statistics(Projection[StatisticsRow]):
     NAME = "statistics"
     VERSION = 1
     ROW = StatisticsRow
+    AGGREGATED = True
     KEY_COLUMNS = 4
     EVENTS = (*_MEASURES, OperationSettled)
 

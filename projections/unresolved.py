@@ -46,6 +46,8 @@ class Unresolved(Projection[UnresolvedRow]):
     NAME = "unresolved"
     VERSION = 1
     ROW = UnresolvedRow
+    POSITIONS = ("operation",)
+    TIMES = ("admitted_at", "updated_at")
     EVENTS = (
         OperationAdmitted,
         OperationRepeated,

@@ -12,6 +12,7 @@ from counterfoil.domain.identity import Grant, instant_us
 from counterfoil.domain.ids import ScopeKey
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
+from counterfoil.domain.placing import Placing
 
 from ..unit import Unit, header_of
 
@@ -26,6 +27,12 @@ class Admitted(NamedTuple):
     """Position of the admission of the operation that is to be run; None when nothing is."""
     alias: str = ""
     """The agent of the operation's route."""
+    event_version: int = 1
+    """The version of the operation's event whose position is answered."""
+
+    def placed(self, placing: Placing) -> Admitted:
+        position = None if self.position is None else placing.position(self.position)
+        return self._replace(admission=self.admission.placed(placing), position=position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ class AdmitInbound:
             text_differs=same_text is False,
         )
         runs = repeat.runs or (known.phase == "accepted" and known.admitted_by == unit.opening_id)  # it may have no worker
-        return Admitted(answer, known.route, known.position if runs else None, known.alias)
+        event_version = recorded[-1].originator_version if recorded else 1
+        return Admitted(answer, known.route, known.position if runs else None, known.alias, event_version)
 
 
 def _find(unit: Unit, key: ScopeKey, connection: str, conversation: bytes, event: bytes) -> tuple[str, int, Operation | None]:

@@ -11,6 +11,7 @@ from counterfoil.domain.event import Header
 from counterfoil.domain.hold import LINE_PLACES, InTheWay, Look, Terms, look
 from counterfoil.domain.identity import Identity
 from counterfoil.domain.lock import LockReleased, LockRevoked, LossReason, fence_of, stands
+from counterfoil.domain.placing import Placing
 
 from ..places import Place
 from ..unit import Unit
@@ -33,6 +34,9 @@ class Granted(NamedTuple):
     def ticket(self) -> Ticket:
         """What it is renewed and released by."""
         return Ticket(self.lease_id, self.token, self.fence)
+
+    def placed(self, placing: Placing) -> Granted:
+        return self._replace(fence=placing.fence(self.fence))
 
     def __repr__(self) -> str:
         return f"Granted({self.lease_id}, fence={self.fence})"
@@ -102,6 +106,9 @@ class Advanced(NamedTuple):
 
     granted: Granted | None
     in_the_way: InTheWay | None
+
+    def placed(self, placing: Placing) -> Advanced:
+        return self if self.granted is None else self._replace(granted=self.granted.placed(placing))
 
 
 @dataclass(frozen=True, slots=True)

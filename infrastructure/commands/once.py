@@ -50,7 +50,7 @@ class Once(Generic[A]):
     fingerprint: bytes
     dump: Callable[[A], dict[str, Any] | None]
     """The answer as JSON, without secrets; None when it is not to be kept, as for a refusal that can be tried again."""
-    load: Callable[[dict[str, Any]], A]
+    load: Callable[[dict[str, Any], Unit], A]
 
     def run(self, unit: Unit) -> A:
         if self.identity.refusal(unit.wall) is not None:
@@ -60,7 +60,7 @@ class Once(Generic[A]):
         if key is not None and kept is not None and unit.now - kept[2] < unit.limits.command_id_days * DAY:
             if kept[0] != self._salted(key):
                 raise CommandConflict("the command id was used in this scope for another command; use a new id for a new command")
-            return self.load(orjson.loads(kept[1]))
+            return self.load(orjson.loads(kept[1]), unit)
         answer = self.command.run(unit)
         values = self.dump(answer)
         if values is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from counterfoil.domain import reconcile
 from counterfoil.domain.decision import Actor, Steps
@@ -10,6 +10,7 @@ from counterfoil.domain.errors import NeedsRuntime
 from counterfoil.domain.identity import EVERY_TENANT, Reach
 from counterfoil.domain.ids import ScopeKey, is_operation_id
 from counterfoil.domain.operation import Operation
+from counterfoil.domain.placing import Placing
 from counterfoil.domain.reconcile import Reconcile, Reconciliation, Resend
 
 from ..unit import Unit
@@ -22,6 +23,9 @@ class ResendClaimed:
 
     operation: Operation
     attempt: int
+
+    def placed(self, placing: Placing) -> ResendClaimed:
+        return replace(self, operation=self.operation.placed(placing))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,19 @@ from typing import Final
 from counterfoil.domain.errors import InvalidValue
 from counterfoil.domain.event import Header
 from counterfoil.domain.ids import is_our_originator
+from counterfoil.domain.placing import Placing
 
 from ..unit import Unit
 
 _OUR_TOPIC: Final = re.compile(r"[a-z_]+\.[a-z_]+/[0-9]+")
 _LARGEST: Final = 2**63
+
+
+class Positions(list[int]):
+    """Where events were put."""
+
+    def placed(self, placing: Placing) -> Positions:
+        return Positions(map(placing.position, self))
 
 
 class VersionTaken(Exception):
@@ -27,8 +35,8 @@ class RecordForeign:
 
     events: Sequence[tuple[str, int, str, bytes]]
 
-    def run(self, unit: Unit) -> list[int]:
-        positions = []
+    def run(self, unit: Unit) -> Positions:
+        positions = Positions()
         taken: set[tuple[str, int]] = set()
         for originator_id, version, topic, state in self.events:
             _check(originator_id, version, topic, state)

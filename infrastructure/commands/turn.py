@@ -11,6 +11,7 @@ from counterfoil.domain.event import Header
 from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, lock_id
 from counterfoil.domain.lock import LockReleased, is_current
 from counterfoil.domain.operation import Operation, Outcome
+from counterfoil.domain.placing import Placing
 from counterfoil.domain.turn import Answer, Delivery
 
 from ..unit import Unit, header_of
@@ -38,6 +39,14 @@ class Claimed(NamedTuple):
     """The head of the history at which this was found."""
     free_at: int | None = None
     """When the lease that is in the way runs out unless it is renewed, in nanoseconds of the boot clock."""
+
+    def placed(self, placing: Placing) -> Claimed:
+        return self._replace(
+            operation=None if self.operation is None else self.operation.placed(placing),
+            fence=None if self.fence is None else placing.fence(self.fence),
+            lease=None if self.lease is None else self.lease.placed(placing),
+            position=placing.position(self.position),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,9 @@ class Settled(NamedTuple):
     found: SettleAnswer
     operation: Operation
     released: bool = False
+
+    def placed(self, placing: Placing) -> Settled:
+        return self._replace(operation=self.operation.placed(placing))
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ def test_a_refused_command_with_an_id_begins_no_scope(host: Host) -> None:
     stranger = host.grant.identity.model_copy(update={"tenant": "other"})
     asked = Reconcile(1, False, False, "operator", None)
     command = ReconcileOperation(reach(stranger, None), "op-" + "0" * 32, asked, may_send=False)
-    once: Once[Any] = Once(command, stranger, b"c-1", b"mark", lambda answer: None, lambda values: None)
+    once: Once[Any] = Once(command, stranger, b"c-1", b"mark", lambda answer: None, lambda values, unit: None)
 
     assert "not_found" == host.run(core, once).status
     assert 1 == core.read(lambda store: store.connection.execute("SELECT count(*) FROM cf_scope").fetchone()[0])
@@ -196,7 +196,7 @@ def test_a_kept_answer_is_not_for_an_identity_that_is_no_longer_active(host: Hos
     def ask(who: Any) -> Any:
         command = ReconcileOperation(reach(who, None), operation_id, Reconcile(1, False, False, "operator", None), may_send=False)
         return host.run(
-            core, Once(command, who, b"c-1", b"mark", lambda answer: {"outcome": answer.outcome}, lambda values: values)
+            core, Once(command, who, b"c-1", b"mark", lambda answer: {"outcome": answer.outcome}, lambda values, unit: values)
         )
 
     assert "abandoned" == ask(identity).outcome

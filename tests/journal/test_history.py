@@ -182,7 +182,7 @@ def once(host: Host, command_id: str, event_id: str, text: str = "hello", grant:
         command_id_bytes(command_id),
         fingerprint("admit", event_id, text),
         lambda answer: {"operation_id": answer.admission.operation_id, "position": answer.admission.position},
-        lambda kept: Admitted(Admission("accepted", operation_id=kept["operation_id"], position=kept["position"])),
+        lambda kept, unit: Admitted(Admission("accepted", operation_id=kept["operation_id"], position=kept["position"])),
     )
 
 
@@ -238,7 +238,7 @@ def test_a_command_id_of_a_command_that_raised_is_free(core: Core, host: Host) -
             host.message("e1").run(unit)
             raise ValueError("no")
 
-    failing = Once(Fails(), host.grant.identity, b"id-1", b"f", lambda answer: {}, lambda kept: None)
+    failing = Once(Fails(), host.grant.identity, b"id-1", b"f", lambda answer: {}, lambda kept, unit: None)
     with pytest.raises(ValueError, match="no"):
         host.run(core, failing)
     assert not host.run(core, once(host, "id-1", "e1")).admission.duplicate
@@ -255,7 +255,7 @@ def test_an_answer_without_an_event_is_seen_by_every_opening(host: Host) -> None
             return "done"
 
     def nothing(answer: str) -> Once[str]:
-        return Once(Nothing(), identity, b"id", answer.encode(), lambda _: {"answer": answer}, lambda kept: kept["answer"])
+        return Once(Nothing(), identity, b"id", answer.encode(), lambda _: {"answer": answer}, lambda kept, unit: kept["answer"])
 
     class Known:
         def run(self, unit: Any) -> bool:

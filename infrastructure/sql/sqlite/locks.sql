@@ -96,7 +96,3 @@ WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version L
 -- A page of what happened to a key, newest first.
 SELECT position, recorded_at, originator_version, opening_id, actor_kind, type, type_version, state FROM cf_event
 WHERE originator_id = ? AND originator_version < ? ORDER BY originator_version DESC LIMIT ?
-
--- name: grant
--- The position of a grant by its version in the stream of its key.
-SELECT position FROM cf_event WHERE originator_id = ? AND originator_version = ?

@@ -23,6 +23,10 @@ WHERE position > ? ORDER BY position LIMIT ?
 -- include: events
 ORDER BY position DESC LIMIT ?
 
+-- name: position_of
+-- The position of an aggregate's event with this version.
+SELECT position FROM cf_event WHERE originator_id = ? AND originator_version = ?
+
 -- name: stream_version
 -- The version of the newest event of an aggregate.
 SELECT max(originator_version) FROM cf_event WHERE originator_id = ?
