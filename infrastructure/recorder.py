@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from eventsourcing.persistence import (
     ApplicationRecorder,
     IntegrityError,
@@ -110,7 +109,7 @@ class JournalRecorder(ApplicationRecorder):
         first = 1 if start is None else start if inclusive_of_start else start + 1
         last = _MOST if stop is None else stop
         if topics:
-            rows = self._read(SQL.notifications_of_topics, (first, last, orjson.dumps(list(topics)).decode(), limit))
+            rows = self._read(SQL.notifications_of_topics, {"first": first, "last": last, "topics": list(topics), "limit": limit})
         else:
             rows = self._read(SQL.notifications, (first, last, limit))
         return [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from counterfoil.domain.identity import EVERY_TENANT, Reach
@@ -24,9 +22,9 @@ class Seen(NamedTuple):
         return self.scope_ids is None or scope_id in self.scope_ids
 
     @property
-    def parameter(self) -> str | None:
-        """What statements take as `:scopes`."""
-        return None if self.scope_ids is None else hexes(self.scope_ids)
+    def parameter(self) -> list[bytes] | None:
+        """What statements take as scopes."""
+        return None if self.scope_ids is None else list(self.scope_ids)
 
 
 def seen_by(store: Store, reach: Reach) -> Seen:
@@ -42,11 +40,6 @@ def seen_by(store: Store, reach: Reach) -> Seen:
 def is_id(value: str) -> bool:
     """Tell whether a text can be an id at all: a lone surrogate is refused everywhere, so nothing has such an id."""
     return not any("\ud800" <= each <= "\udfff" for each in value)
-
-
-def hexes(values: Iterable[bytes]) -> str:
-    """Return bytes as the JSON list that statements compare `hex(column)` with."""
-    return json.dumps([value.hex().upper() for value in values])
 
 
 def visible_operation(store: Store, seen: Seen, operation_id: str) -> int | None:

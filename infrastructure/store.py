@@ -23,6 +23,7 @@ from .statements import Names, Statement
 READ: Final = Names("read")
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
+"""What a statement is executed with. Only a mapping may hold lists, of bytes or of text, which stand for sets to compare with."""
 
 
 class Store(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, Final, Literal, TypeAlias
@@ -14,7 +13,7 @@ from counterfoil.projections.timeline import SETTLED, TYPE_OF_OUTCOME, TimelineF
 
 from .pages import LARGEST
 from .rows import EventRow
-from .seen import TIMELINE, Seen, hexes, visible_operation
+from .seen import TIMELINE, Seen, visible_operation
 from .store import Store
 
 HANDFUL: Final = 8
@@ -47,7 +46,7 @@ class TimelineQuery:
             "connection": where.connection,
             "actor_kind": where.actor_kind,
             "correlation": None if where.correlation is None else bytes.fromhex(where.correlation),
-            "types": None if types is None else json.dumps(types),
+            "types": None if types is None else list(types),
             "settled": where.outcome if where.outcome in SETTLED else None,
             "after": max(where.after or 0, 0 if where.since is None else self._first_at(instant_us(where.since)) - 1),
             "before": min(
@@ -130,7 +129,7 @@ def _of_scope(scope_id: bytes, **wanted: _ByScope | None) -> dict[str, _ByScope 
     return {name: None if by_scope is None else {scope_id: by_scope.get(scope_id, [])} for name, by_scope in wanted.items()}
 
 
-def _way(key: int | bytes | None, scopes: str | None, **wanted: _ByScope | None) -> dict[str, Any]:
+def _way(key: int | bytes | None, scopes: list[bytes] | None, **wanted: _ByScope | None) -> dict[str, Any]:
     """Return the parameters with which a statement follows one key."""
-    lists = {name: None if by_scope is None else hexes(chain(*by_scope.values())) for name, by_scope in wanted.items()}
+    lists = {name: None if by_scope is None else list(chain(*by_scope.values())) for name, by_scope in wanted.items()}
     return {"key": key, "scopes": scopes, **lists}

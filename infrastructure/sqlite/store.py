@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -69,6 +70,11 @@ def _connect(path: Path | None, *, readonly: bool, busy_us: int) -> Connection:
     return connection
 
 
+def _json(values: list[Any]) -> str:
+    """Return a list as statements compare with it: text by itself, bytes by `hex(column)`."""
+    return json.dumps([value.hex().upper() if isinstance(value, bytes) else value for value in values])
+
+
 class SQLiteStore(Store):
     """Read and write a journal through one connection, inside a transaction that the caller holds."""
 
@@ -84,6 +90,8 @@ class SQLiteStore(Store):
     # What it reads, beyond what every engine does.
 
     def rows(self, statement: Statement, values: Values = ()) -> Iterator[SQLRow]:
+        if isinstance(values, dict):
+            values = {name: _json(value) if isinstance(value, list) else value for name, value in values.items()}
         return iter(self.connection.execute(text_of("sqlite", statement), values))
 
     def one(self, statement: Statement, values: Values = ()) -> SQLRow | None:

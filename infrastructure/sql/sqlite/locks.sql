@@ -73,7 +73,8 @@ DELETE FROM cf_held_back WHERE lease_id = ?
 
 -- name: holders
 -- Who holds what, of one lock or of all, in the order of the grants.
-SELECT lock, key, position, granted_at, cf_deadline.lease_id, cf_deadline.opening_id, token, boot_id, at, renewal, cf_deadline.ttl, ends
+SELECT lock, key, position, granted_at,
+    cf_deadline.lease_id, cf_deadline.opening_id, token, boot_id, at, renewal, cf_deadline.ttl, ends
 FROM cf_deadline
 JOIN cf_leases_v1 USING (lease_id)
 LEFT JOIN cf_lock_key USING (lease_id)

@@ -16,6 +16,6 @@ WHERE position BETWEEN ? AND ? ORDER BY position LIMIT ?
 -- name: notifications_of_topics
 -- A stretch of the history, of some topics only, which come as a JSON array.
 SELECT position, originator_id, originator_version, type, type_version, state FROM cf_event
-WHERE position BETWEEN ? AND ?
-    AND CASE type_version WHEN 0 THEN type ELSE type || '/' || type_version END IN (SELECT value FROM temp.json_each(?))
-ORDER BY position LIMIT ?
+WHERE position BETWEEN :first AND :last
+    AND CASE type_version WHEN 0 THEN type ELSE type || '/' || type_version END IN (SELECT value FROM temp.json_each(:topics))
+ORDER BY position LIMIT :limit
