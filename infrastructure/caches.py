@@ -102,6 +102,10 @@ class Caches:
             self._work = Work(self._load_of_opening(opening_id))
         return self._work
 
+    def forget_work(self) -> None:
+        """Others may have moved what this opening has waiting."""
+        self._work = None
+
     def keep(self) -> None:
         """End a command: what it changed is part of the group."""
         self._undo.clear()
@@ -123,6 +127,11 @@ class Caches:
     def unnest(self, outer: Floor) -> None:
         """End a command inside the running one: what is left of its changes is the running one's."""
         self._floor = outer
+
+    @property
+    def puts(self) -> int:
+        """How many deadlines and kept answers the group has put, each time it did."""
+        return self.deadlines.puts + self.commands.puts
 
     def place(self, placing: Placing) -> None:
         """What the group changed has got its real places."""
@@ -147,6 +156,12 @@ class Caches:
             layered.rollback()
         self._work = None
         self.nobody_waits = None
+
+    def forget_committed(self) -> None:
+        """Drop all but what the group changed: somebody else has written."""
+        for layered in self._all:
+            layered.forget_committed()
+        self._work = None
 
     def forget(self) -> None:
         """Drop everything: somebody else has written."""

@@ -74,8 +74,10 @@ RunGroup: TypeAlias = Callable[[list[Request[Any]]], None]
 class Committer:
     """Take commands from any thread or event loop, and run them in groups on one thread of its own."""
 
-    def __init__(self, run_group: RunGroup, *, name: str) -> None:
+    def __init__(self, run_group: RunGroup, *, name: str, after: Callable[[], None] = lambda: None) -> None:
+        """`after` is called on the thread once a group has its answers, for what nobody waits for."""
         self._run_group = run_group
+        self._after = after
         self._queue: SimpleQueue[Request[Any] | None] = SimpleQueue()
         self._lock = threading.RLock()  # re-entrant: what a collection frees may give a key back, anywhere
         self._closed = False
@@ -148,7 +150,14 @@ class Committer:
                     for request in group:
                         request.result, request.error = None, request.error or error
                 self._complete(group)
+                self._tidy()
             del waiting, group
+
+    def _tidy(self) -> None:
+        try:
+            self._after()
+        except BaseException as error:
+            log.error("what was to be done after a group raised %s", type(error).__name__)
 
     # Completing: each result alone, and one wake-up of a loop for all of its callers.
 

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Final, TypeVar
 
 from counterfoil.domain.admission import Admission, AdmissionReason, refused
@@ -22,8 +21,7 @@ from .commands.opening import EndOpening
 from .committer import Committer
 from .engine import Engine
 from .inside import refuse_inside
-from .sqlite.engine import SQLiteEngine
-from .sqlite.store import MEMORY
+from .naming import checked_url, open_engine
 from .store import Store
 from .waiting import Waiting
 
@@ -69,19 +67,21 @@ class Core:
         clock: Clock | None = None,
     ) -> None:
         refuse_inside()
-        path = _path_of(url)
+        text = checked_url(url)
         if keep_inbound is not None and (isinstance(keep_inbound, bool) or not isinstance(keep_inbound, int) or keep_inbound < 1):
             raise InvalidValue("keep_inbound must be a number of days from 1, or None")
         self.limits = limits or Limits()
         self.clock = clock or SystemClock()
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._pid = os.getpid()
-        self.engine: Engine = SQLiteEngine(
-            path, readonly=readonly, limits=self.limits, clock=self.clock, keep_inbound=keep_inbound is not None
+        self.engine: Engine = open_engine(
+            text, readonly=readonly, limits=self.limits, clock=self.clock, keep_inbound=keep_inbound is not None
         )
-        self.committer = Committer(self.engine.run_group, name="counterfoil-writer")
+        self.committer = Committer(self.engine.run_group, name="counterfoil-writer", after=self.engine.tidy)
         self.waiting = Waiting(self)
         self.engine.on_rings = self.waiting.committed
+        self.engine.on_begun = self.waiting.listener.open
+        self.engine.on_lost = self.waiting.opening_lost
         self._readers: ThreadPoolExecutor | None = None
 
     def read(self, function: Callable[[Store], T]) -> T:
@@ -150,26 +150,6 @@ class Core:
             if self._readers is not None:
                 self._readers.shutdown()
             self.engine.close()
-
-
-def _path_of(url: str | os.PathLike[str]) -> Path | None:
-    if not isinstance(url, str | os.PathLike):
-        raise InvalidValue(f"a journal is named by a path or a URL, not {type(url).__name__}")
-    text = os.fspath(url)
-    if not isinstance(text, str):
-        raise InvalidValue("a journal is named by text, not bytes")
-    if text == MEMORY:
-        return None
-    if not text or "\0" in text:
-        raise InvalidValue("the name of a journal must not be empty or hold NUL")
-    scheme, separator, _rest = text.partition("://")
-    if separator:
-        raise InvalidValue(f"journals are SQLite files so far: name a path, not a URL of {scheme.split('+')[0][:32]}")
-    try:
-        text.encode()
-        return Path(os.path.realpath(text))
-    except (UnicodeEncodeError, OSError, ValueError):
-        raise InvalidValue("the name of a journal must be a path that this system can have") from None
 
 
 def refusal_before_journal(inbound: Inbound, grant: Grant, limits: Limits, now: int) -> AdmissionReason | None:

@@ -37,6 +37,10 @@ class Engine(Protocol):
     """Called on the writer thread after each commit that appended events; must not block."""
     on_rings: Callable[[Sequence[tuple[int, str]]], None]
     """Called on the writer thread after a commit with the openings that are to look at a key; must not block."""
+    on_begun: Callable[[int], None]
+    """Called on the writer thread where somebody has to listen to the bell of an opening as soon as it has begun."""
+    on_lost: Callable[[int], None]
+    """Called by the thread that listens, once for an opening that has ended although nobody has closed it."""
 
     @property
     def opening_id(self) -> int | None:
@@ -54,6 +58,9 @@ class Engine(Protocol):
 
     def run_group(self, group: list[Request[Any]]) -> None:
         """Decide and commit a group; each request gets its result or its error."""
+
+    def tidy(self) -> None:
+        """Do, between two groups, what nobody waits for."""
 
     def is_live(self, opening_id: int) -> bool:
         """Tell whether an opening that has begun lives still, in this or any process."""

@@ -39,12 +39,17 @@ class Group:
         """Whether it is decided ahead of its append."""
         self.opening_id = opening_id
         self._clocks = clocks
+        self.now = self._stamp()
+        """The journal's clock, which never runs backwards along positions."""
         self.look_at_clocks()
 
     def look_at_clocks(self) -> None:
         """Take the time: once for a group, and again after what may have taken long."""
         self.wall = self._clocks.wall()
         """The wall clock, which identities go by."""
-        self.now = max(self._clocks.stamps(), self.head.recorded_at + 1)
-        """The journal's clock, which never runs backwards along positions."""
+        if not self.ahead:  # from a provisional now on all times are provisional, so that stays
+            self.now = self._stamp()
         self.context = Context(self.now, self._clocks.world(self.opening_id), lambda: os.urandom(32), self.limits)
+
+    def _stamp(self) -> int:
+        return max(self._clocks.stamps(), self.head.recorded_at + 1)

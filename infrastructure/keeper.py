@@ -120,6 +120,11 @@ class Keeper:
         """Tell every lease that its opening has ended, and those that come still."""
         with self._guard:
             self._closed = True
+        self.lose_all()
+
+    def lose_all(self) -> None:
+        """Tell every lease that its opening has ended."""
+        with self._guard:
             kept = list(self._kept.values())
         for lease in kept:
             self._end(lease, partial(lease.lost, "opening_ended"))
@@ -216,6 +221,9 @@ class LoopKeeper(Keeper):
 
     def close(self) -> None:
         self._in_loop(super().close)
+
+    def lose_all(self) -> None:
+        self._in_loop(super().lose_all)
 
     def _in_loop(self, call: Callable[..., None], *arguments: str) -> None:
         with suppress(RuntimeError):  # the loop has ended, and what was held in it with it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 K = TypeVar("K")
@@ -31,6 +31,8 @@ class Layered(Generic[K, V]):
         self._undo = undo
         self._committed: dict[K, V | None] = {}
         self._group: dict[K, V | None] = {}
+        self.puts = 0
+        """How often anything was put."""
 
     def get(self, key: K) -> V | None:
         if key in self._group:
@@ -40,8 +42,14 @@ class Layered(Generic[K, V]):
         value = self._committed[key] = self._load(key)
         return value
 
+    @property
+    def committed(self) -> Mapping[K, V | None]:
+        """What is cached of what was committed."""
+        return self._committed
+
     def put(self, key: K, value: V | None) -> None:
         group = self._group
+        self.puts += 1
         self._undo.append((group, key, group.get(key, _UNCHANGED)))
         group[key] = value
 
@@ -59,13 +67,13 @@ class Layered(Generic[K, V]):
         """Find by their own keys the values that the group put."""
         self._group = {key if value is None else key_of(value): value for key, value in self._group.items()}
 
+    def fill(self, key: K, value: V | None) -> None:
+        """Take in what was committed under a key, as it was loaded."""
+        self._committed[key] = value
+
     def evict(self, key: K) -> None:
         """Drop what was committed under a key: somebody else has written it."""
         self._committed.pop(key, None)
-
-    def cached(self) -> Iterator[tuple[K, V | None]]:
-        """Yield what is cached of what was committed."""
-        yield from self._committed.items()
 
     def commit(self) -> None:
         self._committed.update(self._group)
@@ -76,6 +84,10 @@ class Layered(Generic[K, V]):
 
     def rollback(self) -> None:
         self._group.clear()
+
+    def forget_committed(self) -> None:
+        """Drop what was committed: somebody else has written."""
+        self._committed.clear()
 
     def forget(self) -> None:
         """Drop everything: somebody else has written."""

@@ -54,6 +54,10 @@ class EventRow(NamedTuple):
         return chain_digest(previous, self.position, self.recorded_at, leaf_digest(*self[2:17]))
 
     @property
+    def header(self) -> Header:
+        return Header(*self[6:16])
+
+    @property
     def recorded(self) -> Recorded:
         """The event, decoded and upcast."""
         return Recorded(
@@ -61,7 +65,7 @@ class EventRow(NamedTuple):
             self.recorded_at,
             self.originator_id,
             self.originator_version,
-            Header(*self[6:16]),
+            self.header,
             REGISTRY.decode(self.type, self.type_version, self.state),
         )
 

@@ -49,9 +49,17 @@ class Scopes(Group):
         known = self.caches.subjects.get((key.scope_id, kind, connection, value))
         if known is None:
             known = key.pseudonym(kind, connection, value)
-            self.caches.subjects.put((key.scope_id, kind, connection, value), known)
-            self.changes.subjects.append((known, key.scope_id, kind, connection, value))
+            self._keep_subject(key, kind, connection, value, known)
         return known
+
+    def remember_subject(self, key: ScopeKey, kind: SubjectKind, connection: str | None, value: str, pseudonym: bytes) -> None:
+        """Remember whom a pseudonym stands for."""
+        if self.caches.subjects.get((key.scope_id, kind, connection, value)) is None:
+            self._keep_subject(key, kind, connection, value, pseudonym)
+
+    def _keep_subject(self, key: ScopeKey, kind: SubjectKind, connection: str | None, value: str, pseudonym: bytes) -> None:
+        self.caches.subjects.put((key.scope_id, kind, connection, value), pseudonym)
+        self.changes.subjects.append((pseudonym, key.scope_id, kind, connection, value))
 
     def is_known_subject(self, pseudonym: bytes) -> bool:
         return self.store.subject(pseudonym) is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from counterfoil.domain.decision import Step, Steps
 from counterfoil.domain.event import Event, Header, Recorded, encode
@@ -88,9 +88,16 @@ class Unit(States, Scopes):
         self._kept = (head, opening.started)
         self._marks = self.changes.marks()
         self._raise_epoch = raise_epoch
+        self.foreseen: dict[int, Any] = {}
+        """What commands have worked out when they told what they need, by their identity."""
         self._touched: set[str] = set()
         """The aggregates to which earlier commands of the group have appended."""
         self._kept_events = 0
+
+    @property
+    def begins_opening(self) -> bool:
+        """Tell whether the events of the group are the first of this opening."""
+        return self._opening.started and not self._before
 
     @property
     def opening_started(self) -> bool:
@@ -199,10 +206,16 @@ class Unit(States, Scopes):
         self._opening.started = True
         self.head = self.head._replace(opening_id=self.opening_id)
         self._append(Step(originator, OpeningStarted(release=RELEASE, process=os.getpid())), Header())
-        epoch = self._raise_epoch(next_epoch(self.head.epoch, 0, self._clocks.wall() // 1_000))
+        epoch = self._raise_epoch(next_epoch(self.head.epoch, 0, self._clocks.stamps() // 1_000))
         self._append(Step(originator, OpeningEpochRaised(epoch=epoch)), Header())
         self.head = self.head._replace(epoch=epoch)
         self.store.lines.leave_of_ended(self.context.world.is_live)
+
+    @property
+    def effects(self) -> tuple[int, int, int]:
+        """What grows with each change that a command makes, but for what is only remembered: scopes, people and keys."""
+        changes = self.changes
+        return len(changes.events), len(changes.actions) + len(changes.rings), self.caches.puts
 
     # The end of a command.
 

@@ -58,7 +58,7 @@ class Seat:
         self.granted.set_result(granted)
         return True
 
-    def close(self, error: Closed) -> None:
+    def close(self, error: CounterfoilError) -> None:
         """Tell the caller that it gets nothing."""
         if self.granted.set_running_or_notify_cancel():
             self.granted.set_exception(error)
@@ -219,6 +219,21 @@ class Waiting:
             self._watches.pop(opening_id, None)
             keys = [lease_id for lease_id, way in self._ways.items() if way.opening_id == opening_id]
         self.look(keys)
+
+    def opening_lost(self, opening_id: int) -> None:
+        """The opening has ended although nobody has closed it: its leases and places are gone, and whoever has one is told."""
+        with self._guard:
+            seats = [seat for seats in self._seats.values() for seat in seats.values()]
+            self._seats.clear()
+            self._ways.clear()
+            self._unheard.clear()
+            keepers = list(self._loops.values())
+        lost = JournalUnavailable("the connection to the journal was lost, and with it the place in line; ask again")
+        for seat in seats:
+            seat.close(lost)
+        for keeper in (self.listener.threads, *keepers):
+            keeper.lose_all()
+        self.ways()
 
     # What the listener asks.
 

@@ -14,6 +14,7 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.placing import Placing
 
+from ..needs import Needs
 from ..unit import Unit, header_of
 
 
@@ -35,6 +36,18 @@ class Admitted(NamedTuple):
         return self._replace(admission=self.admission.placed(placing), position=position)
 
 
+class Names(NamedTuple):
+    """What an event and its people are called in a scope."""
+
+    conversation: bytes
+    thread: bytes | None
+    actor: bytes
+    event: bytes
+    operation_id: str
+    """Of the first occurrence of the event."""
+    route: str
+
+
 @dataclass(frozen=True, slots=True)
 class AdmitInbound:
     """Admit an event for the person that the host granted it to; what can be refused without the journal was refused before."""
@@ -48,14 +61,15 @@ class AdmitInbound:
         if grant.identity.refusal(unit.wall) is not None:
             return Admitted(refused("revoked"))
         key = unit.scope(grant.identity.scope)
-        conversation = unit.subject(key, "conversation", inbound.connection, inbound.conversation)
-        event = key.platform_event(inbound.connection, inbound.event_id)
-        operation_id, occurrence, known = _find(unit, key, inbound.connection, conversation, event)
-        actor = unit.subject(key, "actor", inbound.connection, inbound.actor)
+        names = unit.foreseen.pop(id(self), None) or self._names(key)
+        conversation, thread, actor, event, _, route = names
+        unit.remember_subject(key, "conversation", inbound.connection, inbound.conversation, conversation)
+        unit.remember_subject(key, "actor", inbound.connection, inbound.actor, actor)
+        operation_id, occurrence, known = _find(unit, key, inbound.connection, names)
         if known is not None:
             return self._repeat(unit, known, actor)
-        thread = None if inbound.thread is None else unit.subject(key, "thread", inbound.connection, inbound.thread)
-        route = key.route(inbound.connection, conversation, thread, actor, self.alias)
+        if inbound.thread is not None and thread is not None:
+            unit.remember_subject(key, "thread", inbound.connection, inbound.thread, thread)
         command = Admit(
             operation_id=operation_id,
             occurrence=occurrence,
@@ -80,6 +94,23 @@ class AdmitInbound:
         answer = Admission("accepted", operation_id=operation_id, version=1, position=recorded.position)
         return Admitted(answer, route, recorded.position, self.alias)
 
+    def needs(self, unit: Unit) -> Needs:
+        key = unit.known_scope(self.grant.identity.scope)
+        if key is None:
+            return Needs()
+        names = unit.foreseen[id(self)] = self._names(key)
+        return Needs(operations=(names.operation_id,), queues=(names.route,))
+
+    def _names(self, key: ScopeKey) -> Names:
+        inbound, connection = self.inbound, self.inbound.connection
+        conversation = key.pseudonym("conversation", connection, inbound.conversation)
+        thread = None if inbound.thread is None else key.pseudonym("thread", connection, inbound.thread)
+        actor = key.pseudonym("actor", connection, inbound.actor)
+        event = key.platform_event(connection, inbound.event_id)
+        operation_id = key.operation(connection, conversation, event, 0)
+        route = key.route(connection, conversation, thread, actor, self.alias)
+        return Names(conversation, thread, actor, event, operation_id, route)
+
     def _repeat(self, unit: Unit, known: Operation, actor: bytes) -> Admitted:
         repeat, same_text = admission.repeat(
             known, actor, unit.queue(known.route), unit.payload(known.position), self.inbound.body, unit.context
@@ -100,12 +131,12 @@ class AdmitInbound:
         return Admitted(answer, known.route, known.position if runs else None, known.alias, event_version)
 
 
-def _find(unit: Unit, key: ScopeKey, connection: str, conversation: bytes, event: bytes) -> tuple[str, int, Operation | None]:
+def _find(unit: Unit, key: ScopeKey, connection: str, names: Names) -> tuple[str, int, Operation | None]:
     """Return the operation of an event that makes a delivery a repeat, or the id and occurrence of the one that it begins."""
-    occurrence = 0
+    operation_id, occurrence = names.operation_id, 0
     while True:
-        operation_id = key.operation(connection, conversation, event, occurrence)
         known = unit.operation(operation_id)
         if known is None or not superseded(known, unit.context):
             return operation_id, occurrence, known
         occurrence += 1
+        operation_id = key.operation(connection, names.conversation, names.event, occurrence)

@@ -13,6 +13,7 @@ from counterfoil.domain.identity import Identity
 from counterfoil.domain.lock import LockReleased, LockRevoked, LossReason, fence_of, stands
 from counterfoil.domain.placing import Placing
 
+from ..needs import Needs
 from ..places import Place
 from ..unit import Unit
 from .leases import Ticket, has, why_lost
@@ -71,6 +72,9 @@ class Hold:
     key: str = field(repr=False)
     token: bytes = field(repr=False)
     waits: bool
+
+    def needs(self, unit: Unit) -> Needs:
+        return Needs(leases=(self.lease_id,))
 
     def run(self, unit: Unit) -> Asked:
         """Return the lease, the place in line, or what is in the way; raises `LockHeld` when the line is full."""

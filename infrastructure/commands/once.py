@@ -16,6 +16,7 @@ from counterfoil.domain.identity import Identity
 from counterfoil.domain.ids import ScopeKey
 
 from ..committer import Command
+from ..needs import Foresees, Needs
 from ..unit import Unit
 
 A = TypeVar("A")
@@ -51,6 +52,9 @@ class Once(Generic[A]):
     dump: Callable[[A], dict[str, Any] | None]
     """The answer as JSON, without secrets; None when it is not to be kept, as for a refusal that can be tried again."""
     load: Callable[[dict[str, Any], Unit], A]
+
+    def needs(self, unit: Unit) -> Needs:
+        return self.command.needs(unit) if isinstance(self.command, Foresees) else Needs()
 
     def run(self, unit: Unit) -> A:
         if self.identity.refusal(unit.wall) is not None:

@@ -14,6 +14,7 @@ from counterfoil.domain.operation import Operation, Outcome
 from counterfoil.domain.placing import Placing
 from counterfoil.domain.turn import Answer, Delivery
 
+from ..needs import Needs
 from ..unit import Unit, header_of
 from .holds import Granted, granted
 
@@ -56,8 +57,11 @@ class Claim:
     route: str
     expected: int | None
 
+    def needs(self, unit: Unit) -> Needs:
+        return Needs(queues=(self.route,), bindings=(self.route,), leases=(route_lease(unit, self.route),))
+
     def run(self, unit: Unit) -> Claimed:
-        expected = None if self.expected is None else unit.operation_at(self.expected)
+        expected = self._expected(unit)
         lease_id = route_lease(unit, self.route)
         lease, deadline, binding = unit.lease(lease_id), unit.deadline(lease_id), unit.binding(self.route)
         queue = unit.queue(self.route)
@@ -80,6 +84,12 @@ class Claim:
         assert lease is not None and binding is not None
         given = granted(unit, lease_id)
         return Claimed("claimed", operation, lease.fence, binding.session_id, binding.generation, given)
+
+    def _expected(self, unit: Unit) -> Operation | None:
+        if self.expected is None:
+            return None
+        entry = unit.queue(self.route).find(self.expected)
+        return unit.operation_at(self.expected) if entry is None else unit.operation(entry.operation_id)
 
     def _session(self, unit: Unit, expected: Operation | None) -> str:
         if expected is None:

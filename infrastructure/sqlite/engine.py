@@ -85,6 +85,8 @@ class SQLiteEngine(Engine):
         """Called on the writer thread after each commit that appended events; must not block."""
         self.on_rings: Callable[[Sequence[tuple[int, str]]], None] = lambda rings: None
         """Called on the writer thread after a commit with the openings that are to look at a key; must not block."""
+        self.on_begun: Callable[[int], None] = lambda opening_id: None
+        self.on_lost: Callable[[int], None] = lambda opening_id: None
         self.journal_key = self._key()
 
     @contextmanager
@@ -222,6 +224,9 @@ class SQLiteEngine(Engine):
                 listener()
             except Exception as error:
                 log.error("a listener raised %s after a commit, which stands", type(error).__name__)
+
+    def tidy(self) -> None:
+        """Nothing is left to do: every projection is folded in the append."""
 
     def _undo(self, unit: Unit | None) -> None:
         if unit is not None:

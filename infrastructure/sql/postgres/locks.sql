@@ -3,9 +3,9 @@
 SELECT DISTINCT opening_id FROM cf_waiter
 
 -- name: line
--- The places in the line of a key, the first one first, but for those of others that are stepped over.
+-- A page of the places in the line of a key, the first one first.
 SELECT place, lease_id, opening_id, token, lock, ttl, max_hold, lock_delay, asked_at, offered_until
-FROM cf_waiter WHERE lease_id = %s AND (offered_until IS DISTINCT FROM 0 OR opening_id = %s) ORDER BY place
+FROM cf_waiter WHERE lease_id = %s AND place > %s ORDER BY place LIMIT %s
 
 -- name: has_place
 -- Whether an asking has a place.
@@ -18,6 +18,10 @@ SELECT 1 FROM cf_waiter LIMIT 1
 -- name: count
 -- How many wait for a key.
 SELECT count(*) FROM cf_waiter WHERE lease_id = %s
+
+-- name: count_of_openings
+-- How many of those who wait for a key do so in some openings.
+SELECT count(*) FROM cf_waiter WHERE lease_id = %(lease_id)s AND opening_id = ANY(%(openings)s::bigint[])
 
 -- name: held_back
 -- Until when a key is held back.

@@ -1,3 +1,8 @@
+-- name: tables
+-- How many tables the journal has.
+SELECT count(*) FROM pg_class
+WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND starts_with(relname, 'cf_')
+
 -- name: versions
 -- Every stream in order of its versions, from the index alone.
 SELECT originator_id, originator_version, position FROM cf_event ORDER BY originator_id, originator_version

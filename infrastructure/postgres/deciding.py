@@ -1,0 +1,68 @@
+"""Which commands of a group are decided together, and which of their answers rest on a state that must be the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psycopg
+
+from ..committer import Request
+from ..unit import Elsewhere, Unit
+
+GROUP_BYTES: Final = 512 * 1024
+"""Bytes of texts from which a group takes no more commands."""
+
+
+@dataclass(slots=True)
+class Decided:
+    """The requests at the head of a group that one append takes together."""
+
+    requests: list[Request[Any]] = field(default_factory=list)
+    idle: list[Request[Any]] = field(default_factory=list)
+    """Those of them that change nothing: what they are answered is true only if nobody has appended meanwhile."""
+    unsynced: bool = True
+    """Whether all of them may wait for the next sync."""
+
+    @property
+    def changes_nothing(self) -> bool:
+        return len(self.idle) == len(self.requests)
+
+
+def decide(unit: Unit, group: Sequence[Request[Any]]) -> Decided:
+    """Decide commands in order, up to one that builds on what those before it do; what a command raises is its own."""
+    decided, size, counted = Decided(), 0, 0
+    for request in group:
+        if decided.requests and (size >= GROUP_BYTES or is_alone(request)):
+            break
+        before = unit.effects
+        try:
+            request.result, request.error = request.command.run(unit), None
+            changed = unit.effects != before
+            unit.keep()
+        except Elsewhere:
+            unit.drop()
+            if not decided.requests:
+                raise RuntimeError("a command builds on places that it gives itself") from None
+            break
+        except psycopg.Error:
+            raise
+        except BaseException as error:
+            unit.drop()
+            request.result, request.error, changed = None, error, False
+        payloads = unit.changes.payloads
+        size += sum([len(body) for _, _, body in payloads[counted:]])
+        counted = len(payloads)
+        decided.requests.append(request)
+        if not changed:
+            decided.idle.append(request)
+        decided.unsynced = decided.unsynced and bool(getattr(request.command, "UNSYNCED", False))
+        if is_alone(request):
+            break
+    return decided
+
+
+def is_alone(request: Request[Any]) -> bool:
+    """Tell whether a command has a transaction to itself: what it erases must not reach what comes after it."""
+    return bool(getattr(request.command, "ALONE", False))

@@ -1,0 +1,429 @@
+"""
+The PostgreSQL engine: a group of commands is decided ahead, from what is cached, and appended by one call.
+
+The call checks that the decision still stands; what has gone stale is decided again. No lock is held between two messages, so
+that a process which is frozen or slow stops nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+
+from counterfoil.domain.errors import Closed, ForkedError, JournalRefused, JournalUnavailable, ReadOnly
+from counterfoil.domain.limits import Limits
+from counterfoil.domain.placing import Placed, Placing
+
+from ..bell import Bell
+from ..caches import Caches
+from ..clock import Clock
+from ..committer import Request
+from ..engine import Engine, Outside
+from ..inside import refuse_inside
+from ..needs import needs_of
+from ..rows import Head
+from ..store import Store
+from ..unit import OpeningState, Unit
+from .appending import CALLS, Appended, append
+from .clocks import ServerClocks
+from .connecting import connect
+from .connection import Connection
+from .deaths import watch_death
+from .deciding import Decided, decide, is_alone
+from .faults import fault
+from .folding import SLICE, catch_up, fold_slice
+from .loading import load
+from .naming import Address
+from .opening import open_journal
+from .origin import Origin, where
+from .outside import Elsewhere
+from .reader_pool import ReaderPool
+from .record import Standpoint
+from .refreshing import MOST, evict
+from .sign import Sign, live_openings
+from .store import PostgresStore
+
+log = logging.getLogger(__name__)
+
+UNKNOWN: Final = -1
+"""The head that a record met, where its answer was lost."""
+LOOK_AGAIN_S: Final = 0.01
+
+
+class PostgresEngine(Engine):
+    """One opening of one journal, and the next one when its connection was lost."""
+
+    def __init__(self, address: Address, *, readonly: bool, limits: Limits, clock: Clock, keep_inbound: bool) -> None:
+        self.address = address
+        self.name = address.name
+        self.readonly = readonly
+        self.limits = limits
+        self.clocks = ServerClocks(clock, self.is_live)
+        self.on_commit: list[Callable[[], None]] = []
+        self.on_rings: Callable[[Sequence[tuple[int, str]]], None] = lambda rings: None
+        self.on_begun: Callable[[int], None] = lambda opening_id: None
+        """Called on the writer thread when an opening has begun: somebody is to listen to its bell from now on."""
+        self.on_lost: Callable[[int], None] = lambda opening_id: None
+        """Called by whoever listens, once for an opening that has ended because its connection was lost."""
+        self._keep_inbound = keep_inbound
+        self._busy = limits.duration("busy_wait")
+        """How long is waited for locks and connections, in microseconds."""
+        self._pid = os.getpid()
+        self._closed = False
+        self._guard = threading.RLock()
+        self._readers = ReaderPool(address, self._busy)
+        self._opening = OpeningState()
+        self._dead: set[int] = set()
+        self._head: Head | None = None
+        """The head that the caches stand at."""
+        self._newest = 0
+        """The highest position that this process has seen."""
+        self._erasures = 0
+        self._unfolded = 0
+        self._sign = Sign(address, busy_us=self._busy, on_lost=lambda opening_id: self.on_lost(opening_id))
+        try:
+            with self._faults():
+                connection = connect(address, purpose="reader" if readonly else "writer", busy_us=self._busy)
+                head = open_journal(connection, address, readonly=readonly)
+                self.journal_key = head.journal_key
+                self._origin: Origin = where(connection, address)
+                self._use(connection)
+        except BaseException:
+            self._sign.close()
+            raise
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise fault(error, self.name) from None
+
+    # Reading.
+
+    @contextmanager
+    def reading(self) -> Iterator[Store]:
+        """Lend a store to read with, in one snapshot; the projections are at the head of it."""
+        refuse_inside()
+        self.check_open()
+        with self._faults(), self._readers.snapshot() as store:
+            yield store
+
+    # Writing.
+
+    def run_group(self, group: list[Request[Any]]) -> None:
+        """Decide and commit a group; each request gets its result or its error."""
+        if self.readonly:
+            raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
+        waiting, most = list(group), len(group)
+        until = time.monotonic() + self.limits.duration("busy_wait") / 1e6
+        while waiting:
+            part, rest = waiting[:most], waiting[most:]
+            try:
+                with self._guard, self._faults():
+                    left = self._round(part)
+            except Exception as error:
+                _refuse(part, error)
+                left = []
+            if len(left) < len(part):
+                most = len(group)
+            elif time.monotonic() < until:
+                most = max(1, len(part) // 2)
+            else:
+                _refuse(left, JournalUnavailable(f"{self.name}: others kept changing what it was decided on; try again"))
+                left = []
+            waiting = left + rest
+
+    def _round(self, part: list[Request[Any]]) -> list[Request[Any]]:
+        """Decide what belongs together and append it; return the requests that are to be decided again, in order."""
+        unit = self._begin_unit()
+        load(self._store, self._caches, needs_of(unit, (request.command for request in part)))
+        decided = decide(unit, part)
+        rest = part[len(decided.requests) :]
+        try:
+            appended = self._append(unit, decided)
+        except BaseException:
+            self._undo(unit)
+            raise
+        if appended.status == "appended":
+            return self._accept(unit, decided, appended) + rest
+        self._undo(unit)
+        if appended.status == "behind":
+            catch_up(self._store)
+        else:
+            log.debug("a group of %d is decided again: %s", len(decided.requests), appended.conflict)
+        self._refresh(appended.before, everything=appended.conflict != "conversation")
+        return part
+
+    def _begin_unit(self) -> Unit:
+        self._connect()
+        if self._head is None:
+            self._look()
+        head = self._head
+        assert head is not None
+        self._caches.nobody_waits = None
+        unit = Unit(
+            store=self._store,
+            caches=self._caches,
+            head=head,
+            opening=self._opening,
+            clocks=self.clocks,
+            limits=self.limits,
+            raise_epoch=lambda proposed: proposed,
+            keep_inbound=self._keep_inbound,
+            ahead=True,
+        )
+        self._store.lines.begin(unit.changes)
+        return unit
+
+    def _look(self) -> None:
+        """Look at the head; what is decided from now on stands on it."""
+        self._head = self._store.head()
+        row = self._store.one(CALLS.standpoint)
+        assert row is not None
+        self._erasures, clock = row
+        self.clocks.heard(clock)
+        self._newest = max(self._newest, self._head.position)
+
+    def _append(self, unit: Unit, decided: Decided) -> Appended:
+        """Append a unit, and find out whether it landed when the answer is lost."""
+        head = self._head
+        assert head is not None
+        if decided.changes_nothing:
+            now = self._store.head()
+            return Appended("appended", None, now.position, None, None, now.epoch, self.clocks.stamps())
+        stand = Standpoint(head.position, unit.now, head.epoch, self._erasures)
+        try:
+            appended = append(
+                self._store,
+                unit,
+                stand,
+                least=self._newest if unit.begins_opening else None,
+                synced=not decided.unsynced,
+            )
+        except psycopg.errors.UniqueViolation:
+            return Appended("conflict", "unique", self._store.head().position, None, None, 0, self.clocks.stamps())
+        except psycopg.OperationalError as error:
+            if not self._store.connection.closed:
+                raise
+            found = self._find(unit)
+            if found is None:
+                raise error from None
+            return found
+        self.clocks.heard(appended.clock)
+        return appended
+
+    def _accept(self, unit: Unit, decided: Decided, appended: Appended) -> list[Request[Any]]:
+        """
+        Take in what was appended; return the requests that are to be decided again.
+
+        Those change nothing, and what they were told is true only of the position that it was decided on.
+        """
+        head, events = self._head, unit.changes.events
+        assert head is not None
+        moved = appended.first is not None and appended.recorded_at is not None
+        placing = Placing(
+            seen=head.position,
+            positions=appended.first - head.position - 1 if appended.first is not None else 0,
+            since=unit.now,
+            times=appended.recorded_at - unit.now if appended.recorded_at is not None else 0,
+            epoch=appended.epoch,
+        )
+        stale = decided.idle if appended.before != head.position else []
+        self._evict_others(head.position, appended.before)
+        self._caches.place(placing)
+        unit.commit()
+        for request in decided.requests:
+            if isinstance(request.result, Placed):
+                request.result = request.result.placed(placing)
+        if moved:
+            position, recorded_at = placing.position(events[-1][0]), placing.time(events[-1][1])
+            self._head = unit.head._replace(position=position, recorded_at=recorded_at, epoch=appended.epoch)
+            self._newest = max(self._newest, position)
+            self._unfolded += len(events)
+        elif stale:
+            self._head = None
+        if any(is_alone(request) for request in decided.requests):
+            self._undo(None)  # what it erased is no longer what the caches hold
+        if unit.changes.rings:
+            self.on_rings([ring for ring in unit.changes.rings if ring[0] == self.opening_id])
+        if moved:
+            self._tell_listeners()
+        return stale
+
+    def _refresh(self, upto: int, *, everything: bool) -> None:
+        """Look again at what others have done."""
+        if self._head is not None and not everything:
+            self._evict_others(self._head.position, upto)
+        else:
+            self._caches.forget()
+        self._head = None
+
+    def _evict_others(self, after: int, upto: int) -> None:
+        """Drop from the caches what others have changed by the events between two positions."""
+        if upto - after > MOST:
+            self._caches.forget_committed()
+        elif upto > after:
+            evict(self._caches, self._store.events_between(after, upto))
+
+    def _undo(self, unit: Unit | None) -> None:
+        if unit is not None:
+            unit.rollback()
+        self._caches.forget()
+        self._head = None
+
+    # Connections.
+
+    def _use(self, connection: Connection) -> None:
+        """Write through a connection from now on; nothing is known from before."""
+        self._store = PostgresStore(connection, self.address.schema)
+        self._caches = Caches(self._store)
+        self._backend = connection.info.backend_pid
+        self._head = None
+
+    def _connect(self) -> None:
+        """See that there is a connection to the same journal, and a living opening; a lost one is followed by the next."""
+        if self._store.connection.closed:
+            self._reconnect()
+        if self._opening.opening_id is None or self._sign.opening_id != self._opening.opening_id:
+            self._begin_opening()
+
+    def _reconnect(self) -> None:
+        connection = connect(self.address, purpose="writer", busy_us=self._busy)
+        try:
+            store = PostgresStore(connection, self.address.schema)
+            if store.head().journal_key != self.journal_key:
+                raise JournalRefused(f"{self.name}: was exchanged while it was open; close it, and open it again")
+            opening_id = self._sign.opening_id
+            alive = opening_id is None or live_openings(connection, self._origin.schema_oid, [opening_id])
+        except BaseException:
+            connection.close()
+            raise
+        self._use(connection)
+        if not alive:  # the server was started anew, or is another one, and the sign has not noticed yet
+            self._begin_opening()
+
+    def _begin_opening(self) -> None:
+        """Take the next number with its sign of life; its event follows with the first that is appended."""
+        self._head = None
+        self._caches.forget()
+        row = self._store.one(CALLS.next_opening)
+        assert row is not None
+        self._opening = OpeningState()
+        self._origin = self._sign.begin(row[0])
+        self._opening.opening_id = row[0]
+        self.on_begun(row[0])
+
+    def _find(self, unit: Unit) -> Appended | None:
+        """Find out whether a unit landed whose answer was lost; None if it did not, or if it leaves no trace of its own."""
+        backend = self._backend
+        self._reconnect()
+        self._store.one(CALLS.end_backend, (backend,))
+        while self._store.one(CALLS.backend, (backend,)) is not None:
+            time.sleep(LOOK_AGAIN_S)
+        if not unit.changes.events:
+            return None
+        _, _, originator_id, version, _, _, opening_id, *_, state, _ = unit.changes.events[0]
+        row = self._store.one(CALLS.landed, (originator_id, version, opening_id, state))
+        if row is None:
+            return None
+        epoch = self._store.epoch_at(row[0] + len(unit.changes.events))
+        return Appended("appended", None, UNKNOWN, row[0], row[1], epoch, self.clocks.stamps())
+
+    # Other openings.
+
+    @property
+    def opening_id(self) -> int | None:
+        """The id of this opening once it has appended something, None before."""
+        return self._opening.opening_id if self._opening.started else None
+
+    def is_live(self, opening_id: int) -> bool:
+        """Tell whether an opening that has begun lives still; one that was seen dead stays so."""
+        if opening_id in self._dead:
+            return False
+        if opening_id == self._opening.opening_id:
+            return self._sign.opening_id == opening_id
+        live = self._ask_for_life(opening_id)
+        if not live:
+            self._dead.add(opening_id)
+        return live
+
+    def _ask_for_life(self, opening_id: int) -> bool:
+        with self._faults(), self._readers.lent() as store:
+            return bool(live_openings(store.connection, self._origin.schema_oid, [opening_id]))
+
+    def outside(self) -> Outside:
+        return Elsewhere(self._readers, self.name)
+
+    def new_bell(self, opening_id: int) -> Bell:
+        return Hearing(self._sign)
+
+    def ring(self, opening_id: int, lease_id: str) -> None:
+        """The append itself has told the others."""
+
+    def watch_death(self, opening_id: int, tell: Callable[[], None]) -> Callable[[], None]:
+        return watch_death(self.address, self._origin.schema_oid, opening_id, tell)
+
+    # The end.
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def tidy(self) -> None:
+        """Fold on what is folded after appends, when enough has come together."""
+        with suppress(psycopg.Error), self._guard:
+            while self._unfolded >= SLICE and not self._store.connection.closed:
+                self._unfolded = self._unfolded - SLICE if fold_slice(self._store) else 0
+
+    def _tell_listeners(self) -> None:
+        for listener in tuple(self.on_commit):
+            try:
+                listener()
+            except Exception as error:
+                log.error("a listener raised %s after a commit, which stands", type(error).__name__)
+
+    def check_open(self) -> None:
+        """Raise `ForkedError` in a forked child, and `Closed` once closed."""
+        if os.getpid() != self._pid:
+            raise ForkedError("the journal was opened before a fork, by the parent of this process; open it again here")
+        if self._closed:
+            raise Closed("the journal is closed; open it again")
+
+    def close(self) -> None:
+        """Close the connections, and end the sign of life. In a forked child nothing is touched: it is the parent's."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        with self._guard:
+            self._closed = True
+            self._store.connection.close()
+        self._readers.close()
+        self._sign.close()
+
+
+class Hearing(Bell):
+    """What an opening hears of its sign, which goes on when nobody hears any more."""
+
+    def __init__(self, sign: Sign) -> None:
+        self._sign = sign
+
+    def hear(self, timeout_s: float | None) -> list[bytes]:
+        return self._sign.hear(timeout_s)
+
+    def interrupt(self) -> None:
+        self._sign.interrupt()
+
+    def close(self) -> None:
+        """The sign ends with the opening."""
+
+
+def _refuse(requests: list[Request[Any]], error: BaseException) -> None:
+    for request in requests:
+        request.result, request.error = None, error

@@ -1,0 +1,91 @@
+"""
+Folding events into projections after they were appended.
+
+Those that gather what many conversations do are always folded so, in slices; the others only when somebody has appended who does
+not fold them, because it has another version of them, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from counterfoil.projections.catalogue import BUILT_IN
+from counterfoil.projections.projection import Key, Projection
+
+from ..catching_up import fold_rows
+from ..rows import EventRow
+from ..statements import statements
+from .projection_tables import sql_of
+from .store import PostgresStore
+
+FOLD: Final = statements("postgres/fold.sql")
+SLICE: Final = 500
+"""Events that are folded in one transaction."""
+
+AGGREGATED: Final = tuple(projection for projection in BUILT_IN if projection.AGGREGATED)
+INLINE: Final = tuple(projection for projection in BUILT_IN if not projection.AGGREGATED)
+
+
+def fold_slice(store: PostgresStore) -> bool:
+    """Fold a slice of the history into each aggregated projection, unless somebody else does; tell whether there is more."""
+    more = [_fold(store, projection, FOLD.lock_free) for projection in AGGREGATED]
+    return any(more)
+
+
+def catch_up(store: PostgresStore) -> None:
+    """Bring the projections that are folded by each append to the head, from where they lag."""
+    for projection in INLINE:
+        while _fold(store, projection, FOLD.lock):
+            pass
+
+
+def gap_of(store: PostgresStore, projection: Projection[Any]) -> dict[Key, Any | None]:
+    """Return the rows that the events change into which a projection was not folded yet, by key; None where one goes."""
+    upto = store.head().position
+    position = store.projections().get((projection.NAME, projection.VERSION), upto)
+    changed: dict[Key, Any | None] = {}
+
+    def row_of(projection: Projection[Any], key: Key) -> Any | None:
+        return changed[key] if key in changed else store.row(projection, key)
+
+    while position < upto:
+        events = store.events_after(position, SLICE)
+        changed |= fold_rows(projection, _folded_by(projection, events), row_of)
+        position = events[-1].position
+    return changed
+
+
+def _fold(store: PostgresStore, projection: Projection[Any], lock: str) -> bool:
+    """Fold a slice of the history into a projection, unless it is at the head; tell whether more of it is to be folded."""
+    connection, identity = store.connection, (projection.NAME, projection.VERSION)
+    with connection.transaction():
+        connection.execute(FOLD.unsynced)
+        row = connection.execute(lock, identity).fetchone()
+        if row is None or row[0] is None:
+            return False
+        events = store.events_after(row[0], SLICE)
+        if events:
+            _write(store, projection, fold_rows(projection, _folded_by(projection, events), store.row))
+            connection.execute(FOLD.move, (events[-1].position, *identity))
+    if len(events) == SLICE:
+        return True
+    if projection.AGGREGATED:
+        return False
+    arrived = connection.execute(FOLD.arrive, identity).fetchone()
+    return arrived is None or not arrived[0]
+
+
+def _folded_by(projection: Projection[Any], rows: Iterable[EventRow]) -> Any:
+    """Decode those events that a projection folds; the others are nothing to it."""
+    types = {cls.TYPE for cls in projection.EVENTS}
+    return (row.recorded for row in rows if row.type in types)
+
+
+def _write(store: PostgresStore, projection: Projection[Any], changed: dict[Key, Any | None]) -> None:
+    sql = sql_of(projection, store.schema)
+    with store.connection.cursor() as cursor:
+        if put := [row for row in changed.values() if row is not None]:
+            cursor.executemany(sql.put, put)
+        if gone := [key for key, row in changed.items() if row is None]:
+            cursor.executemany(sql.delete, gone)

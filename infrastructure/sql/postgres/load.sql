@@ -1,0 +1,14 @@
+-- name: streams
+-- The events of several aggregates, each in order.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event WHERE originator_id = ANY(%(ids)s::text[]) ORDER BY originator_id, originator_version
+
+-- name: queues
+-- The entries of several routes, each in order of their places.
+SELECT operation, operation_id, route, place, opening_id, entered_at, grant_version, claimed_by
+FROM cf_queues_v1 WHERE route = ANY(%(routes)s::text[]) ORDER BY route, place
+
+-- name: deadlines
+-- The running deadlines of several leases.
+SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl, ends FROM cf_deadline WHERE lease_id = ANY(%(ids)s::text[])
