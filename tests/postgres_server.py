@@ -113,13 +113,17 @@ class Server(Postgres):
             start_new_session=True,  # an interrupt at the terminal is for the tests, which may need it until their end
         )
         self._user = _unprivileged()
-        self.binaries = self._reachable(_binaries())
-        self._own(self.folder)
         self._settings = {**SETTINGS, "port": str(self.port), **settings}
-        self._run("initdb", "-D", "data", "-U", "counterfoil", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-        self.start()
-        with psycopg.connect(self.database_url, dbname="postgres", autocommit=True) as connection:
-            connection.execute("CREATE DATABASE counterfoil")
+        try:
+            self.binaries = self._reachable(_binaries())
+            self._own(self.folder)
+            self._run("initdb", "-D", "data", "-U", "counterfoil", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+            self.start()
+            with psycopg.connect(self.database_url, dbname="postgres", autocommit=True) as connection:
+                connection.execute("CREATE DATABASE counterfoil")
+        except BaseException:
+            self.close()
+            raise
 
     def start(self) -> None:
         """Start it, and return when it takes connections."""
@@ -179,9 +183,15 @@ class Server(Postgres):
         try:
             subprocess.run([binaries / "postgres", "--version"], cwd="/", stdout=subprocess.DEVNULL, check=True, **self._user)
         except PermissionError:
-            shutil.copytree(binaries.parent, self.folder / "programs", symlinks=True)
-            return self.folder / "programs" / binaries.name
-        return binaries
+            pass
+        else:
+            return binaries
+        installed, copy = binaries.parent, self.folder / "programs"
+        package = installed.parent  # which has libraries beside it, if it comes from a wheel
+        for each in (installed, package.with_name(f"{package.name}.libs")):
+            if each.exists():
+                shutil.copytree(each, copy / each.relative_to(package.parent), symlinks=True)
+        return copy / binaries.relative_to(package.parent)
 
     def _own(self, folder: Path) -> None:
         """Give a folder and all in it to its user."""
