@@ -1,0 +1,74 @@
+"""Look at the rows of a journal, and damage them, past the journal: by SQL that both engines understand, with `?` for values."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from counterfoil.infrastructure.store import Store
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+def is_postgres(url: str) -> bool:
+    """Tell which engine a journal is on, by its name."""
+    return url.startswith("postgresql://")
+
+
+def spelled(url: str, sql: str) -> str:
+    """Return a statement with its values marked as the engine of a journal wants it."""
+    return sql.replace("%", "%%").replace("?", "%s") if is_postgres(url) else sql
+
+
+@contextmanager
+def database(url: str) -> Iterator[Any]:
+    """
+    Connect to the database of a journal, as a host does that has its own tables there: to the file, or with the schema first in
+    the search path. Each statement commits, unless a transaction is begun.
+    """
+    if not is_postgres(url):
+        with closing(sqlite3.connect(url, isolation_level=None)) as file:
+            yield file
+        return
+    plain, schema = divided(url)
+    with psycopg.connect(plain, autocommit=True, application_name="tests") as connection:
+        connection.execute(SQL("SET search_path TO {}").format(Identifier(schema)))
+        yield connection
+
+
+def divided(url: str) -> tuple[str, str]:
+    """Return the name of the database, as drivers know it, and the schema of a journal."""
+    parts = urlsplit(url)
+    words = dict(parse_qsl(parts.query))
+    schema = words.pop("schema")
+    return urlunsplit(parts._replace(query=urlencode(words))), schema
+
+
+def rows(url: str, sql: str, *values: Any) -> list[Row]:
+    """Return the rows of a query."""
+    with database(url) as connection:
+        return [tuple(row) for row in connection.execute(spelled(url, sql), values).fetchall()]
+
+
+def change(url: str, sql: str, *values: Any) -> int:
+    """Execute a statement and return how many rows it changed."""
+    with database(url) as connection:
+        return int(connection.execute(spelled(url, sql), values).rowcount)
+
+
+class Reads(Protocol):
+    """An opening: a `Core`, or the `core` of a journal."""
+
+    def read(self, function: Callable[[Store], T]) -> T: ...
+
+
+def rows_in(core: Reads, sql: str) -> list[Row]:
+    """Return the rows of a query through an opening, which alone can look into a journal in memory."""
+    return core.read(lambda store: [tuple(row) for row in store.connection.execute(sql).fetchall()])
