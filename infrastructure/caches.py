@@ -62,11 +62,11 @@ class Caches:
     """States and rows by key. They are dropped whenever somebody else has written."""
 
     def __init__(self, store: Store) -> None:
-        self._load_of_opening = store.load_of_opening
+        self._store = store
         self._undo: Undo = []
         undo = self._undo
-        self.operations: Layered[str, Operation] = Layered(lambda key: fold(store.stream(key)), undo)
-        self.queues: Layered[str, Queue] = Layered(store.queue, undo)
+        self.operations: Layered[str, Operation] = Layered(self._load_operation, undo)
+        self.queues: Layered[str, Queue] = Layered(self._load_queue, undo)
         self.deadlines: Layered[str, Deadline] = Layered(store.deadline, undo)
         self.rows: dict[str, Layered[Key, Any]] = {
             projection.NAME: Layered(_row_loader(store, projection), undo) for projection in BUILT_IN
@@ -79,6 +79,10 @@ class Caches:
         """By position, the epoch that stands there."""
         self.lock_keys: Layered[str, str] = Layered(lambda lease_id: None, undo)
         """Keys of hosts' locks that are known to be kept, by their ids."""
+        self.conversations: set[bytes] = set()
+        """All those of which anything may be cached, but for routes whose conversation is not known."""
+        self.untied: set[str] = set()
+        """Cached routes whose conversation is not known."""
         self.nobody_waits: bool | None = None
         """Whether no line of a lock has anybody in it; None where it has to be looked up."""
         self._work: Work | None = None
@@ -96,10 +100,25 @@ class Caches:
             self.lock_keys,
         )
 
+    def _load_operation(self, operation_id: str) -> Operation | None:
+        operation = fold(self._store.stream(operation_id))
+        if operation is not None:
+            self.conversations.add(operation.conversation)
+        return operation
+
+    def _load_queue(self, route: str) -> Queue:
+        self.untied.add(route)
+        return self._store.queue(route)
+
+    def tie(self, route: str, conversation: bytes) -> None:
+        """A route is one of this conversation."""
+        self.untied.discard(route)
+        self.conversations.add(conversation)
+
     def work_of(self, opening_id: int) -> Work:
         """Return how much work the own opening has."""
         if self._work is None:
-            self._work = Work(self._load_of_opening(opening_id))
+            self._work = Work(self._store.load_of_opening(opening_id))
         return self._work
 
     def forget_work(self) -> None:
@@ -162,12 +181,16 @@ class Caches:
         for layered in self._all:
             layered.forget_committed()
         self._work = None
+        self.conversations.clear()
+        self.untied.clear()
 
     def forget(self) -> None:
         """Drop everything: somebody else has written."""
         self.rollback()
         for layered in self._all:
             layered.forget()
+        self.conversations.clear()
+        self.untied.clear()
 
 
 def _key_of(projection: Projection[Any], row: Any) -> Key:

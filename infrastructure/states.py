@@ -144,6 +144,7 @@ class States(Group):
         before = operations.get(recorded.originator_id)
         after = operation.evolve(before, recorded)
         operations.put(recorded.originator_id, after)
+        self.caches.tie(after.route, after.conversation)
         queue = self.queue(after.route)
         changed = route.evolve_queue(queue, recorded)
         if changed is not queue:

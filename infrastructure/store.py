@@ -114,10 +114,6 @@ class Store(ABC):
     def events_after(self, position: int, limit: int) -> list[EventRow]:
         return [EventRow(*row) for row in self.rows(READ.events_after, (position, limit))]
 
-    def events_between(self, after: int, upto: int) -> list[EventRow]:
-        """Return the events above a position up to another, in order."""
-        return [EventRow(*row) for row in self.rows(READ.events_between, (after, upto))]
-
     def newest_events(self, limit: int) -> list[EventRow]:
         """Return the end of the history, in order of position."""
         return [EventRow(*row) for row in self.rows(READ.newest_events, (limit,))][::-1]

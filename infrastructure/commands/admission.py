@@ -99,7 +99,7 @@ class AdmitInbound:
         if key is None:
             return Needs()
         names = unit.foreseen[id(self)] = self._names(key)
-        return Needs(operations=(names.operation_id,), queues=(names.route,))
+        return Needs(operations=(names.operation_id,), queues=(names.route,), conversation=names.conversation)
 
     def _names(self, key: ScopeKey) -> Names:
         inbound, connection = self.inbound, self.inbound.connection

@@ -62,6 +62,8 @@ class Claim:
 
     def run(self, unit: Unit) -> Claimed:
         expected = self._expected(unit)
+        if expected is not None:
+            unit.caches.tie(self.route, expected.conversation)
         lease_id = route_lease(unit, self.route)
         lease, deadline, binding = unit.lease(lease_id), unit.deadline(lease_id), unit.binding(self.route)
         queue = unit.queue(self.route)

@@ -1,4 +1,9 @@
-"""Loading what a group is about to read, of each kind in one statement."""
+"""
+What a group is about to read is loaded at once, of each kind in one statement, or presumed.
+
+An event is nearly always new, and so is often its conversation. That they are is presumed, without a look: the append finds out,
+and what was presumed wrongly is loaded before the group is decided again.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +21,10 @@ from counterfoil.projections.queues import QueueRow
 
 from ..caches import Caches
 from ..layered import Layered
-from ..needs import Needs
+from ..needs import Foresees, Needs
 from ..rows import EventRow
 from ..statements import Names
+from ..unit import Unit
 from .projection_tables import sql_of
 from .store import PostgresStore
 
@@ -27,33 +33,82 @@ _BINDINGS: Final = Bindings()
 _LEASES: Final = Leases()
 
 
-def load(store: PostgresStore, caches: Caches, needs: Needs) -> None:
-    """Put what is needed into the caches; what is not there is known to be absent."""
-    if needs.operations:
-        events = (EventRow(*row) for row in store.rows(LOAD.streams, {"ids": list(needs.operations)}))
-        streams = {key: fold(row.recorded for row in rows) for key, rows in groupby(events, lambda row: row.originator_id)}
-        _fill(caches.operations, needs.operations, streams)
-    if needs.queues:
-        rows = [QueueRow(*row) for row in store.rows(LOAD.queues, {"routes": list(needs.queues)})]
-        queues = {route: Queue(route, tuple([row.entry for row in entries])) for route, entries in groupby(rows, _route)}
-        _fill(caches.queues, needs.queues, {route: queues.get(route, Queue(route)) for route in needs.queues})
-    if needs.bindings:
-        _load_rows(store, caches, _BINDINGS, needs.bindings)
-    if needs.leases:
-        _load_rows(store, caches, _LEASES, needs.leases)
-        deadlines = (Deadline(*row) for row in store.rows(LOAD.deadlines, {"ids": list(needs.leases)}))
-        _fill(caches.deadlines, needs.leases, {deadline.lease_id: deadline for deadline in deadlines})
+class Wanted:
+    """What the commands of a group are about to read and what is not cached, each once."""
 
+    def __init__(self, unit: Unit, commands: Iterable[object], *, presume: bool) -> None:
+        """With `presume` what is most probably new is put into the caches as absent."""
+        caches = unit.caches
+        self._caches = caches
+        self.presumed: set[bytes] = set()
+        """The conversations in which nothing is presumed to have happened."""
+        self._operations: dict[str, None] = {}
+        self._queues: dict[str, None] = {}
+        self._bindings: dict[str, None] = {}
+        self._leases: dict[str, None] = {}
+        for command in commands:
+            if isinstance(command, Foresees):
+                needs = command.needs(unit)
+                if presume and needs.conversation is not None:
+                    needs = self._presume(needs, needs.conversation)
+                elif needs.conversation is not None:
+                    caches.conversations.add(needs.conversation)
+                self._want(needs)
 
-def _load_rows(store: PostgresStore, caches: Caches, projection: Projection[Any], keys: tuple[str, ...]) -> None:
-    found = store.connection.execute(sql_of(projection, store.schema).select_rows, (list(keys),), binary=True)
-    rows = {(row[0],): projection.ROW(*row) for row in found}
-    _fill(caches.rows[projection.NAME], [(key,) for key in keys], rows)
+    def _presume(self, needs: Needs, conversation: bytes) -> Needs:
+        caches = self._caches
+        for operation_id in needs.operations:
+            if operation_id not in caches.operations.committed:
+                caches.operations.fill(operation_id, None)
+        if conversation not in caches.conversations:
+            self.presumed.add(conversation)
+            for route in needs.queues:
+                caches.queues.fill(route, Queue(route))
+            return needs._replace(operations=(), queues=())
+        return needs._replace(operations=())
+
+    def _want(self, needs: Needs) -> None:
+        caches = self._caches
+        bindings, leases = caches.rows[_BINDINGS.NAME].committed, caches.rows[_LEASES.NAME].committed
+        self._operations |= {key: None for key in needs.operations if key not in caches.operations.committed}
+        self._queues |= {key: None for key in needs.queues if key not in caches.queues.committed}
+        self._bindings |= {key: None for key in needs.bindings if (key,) not in bindings}
+        self._leases |= {
+            key: None for key in needs.leases if (key,) not in leases or key not in caches.deadlines.committed
+        }
+
+    def load(self, store: PostgresStore) -> None:
+        """Put what is wanted into the caches; what is not there is known to be absent."""
+        caches = self._caches
+        if self._operations:
+            events = (EventRow(*row) for row in store.rows(LOAD.streams, {"ids": list(self._operations)}))
+            streams = {key: fold(row.recorded for row in rows) for key, rows in groupby(events, _originator)}
+            caches.conversations.update(state.conversation for state in streams.values() if state is not None)
+            _fill(caches.operations, self._operations, streams)
+        if self._queues:
+            rows = [QueueRow(*row) for row in store.rows(LOAD.queues, {"routes": list(self._queues)})]
+            queues = {route: Queue(route, tuple([row.entry for row in entries])) for route, entries in groupby(rows, _route)}
+            caches.untied.update(self._queues)
+            _fill(caches.queues, self._queues, {route: queues.get(route, Queue(route)) for route in self._queues})
+        if self._bindings:
+            self._load_rows(store, _BINDINGS, self._bindings)
+        if self._leases:
+            self._load_rows(store, _LEASES, self._leases)
+            deadlines = (Deadline(*row) for row in store.rows(LOAD.deadlines, {"ids": list(self._leases)}))
+            _fill(caches.deadlines, self._leases, {deadline.lease_id: deadline for deadline in deadlines})
+
+    def _load_rows(self, store: PostgresStore, projection: Projection[Any], keys: Iterable[str]) -> None:
+        found = store.rows_by_key(projection, list(keys))
+        _fill(self._caches.rows[projection.NAME], [(key,) for key in keys], {(row[0],): row for row in found})
 
 
 def _fill(layered: Layered[Any, Any], keys: Iterable[Any], found: Mapping[Any, Any]) -> None:
     for key in keys:
         layered.fill(key, found.get(key))
+
+
+def _originator(row: EventRow) -> str:
+    return row.originator_id
 
 
 def _route(row: QueueRow) -> str:

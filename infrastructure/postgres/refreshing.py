@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from counterfoil.domain.event import REGISTRY, Recorded
@@ -20,8 +19,11 @@ from counterfoil.projections.catalogue import BUILT_IN
 
 from ..caches import Caches
 from ..rows import EventRow
+from ..statements import Names
+from .store import PostgresStore
 
-MOST: Final = 2_000
+LOAD: Final = Names("load")
+MOST: Final = 5_000
 """Events of others up to which it is cheaper to look at each than to forget everything."""
 _QUEUED: Final = (OperationAdmitted.TYPE, EntryPutBack.TYPE)
 _MOVED: Final = (
@@ -31,10 +33,31 @@ _MOVED: Final = (
     OperationExecutionUnknown.TYPE,
     EntrySteppedOver.TYPE,
 )
+_FOLDED: Final = {
+    cls.TYPE: tuple(each for each in BUILT_IN if cls in each.EVENTS and not each.AGGREGATED) for cls in REGISTRY.types().values()
+}
 
 
-def evict(caches: Caches, rows: Iterable[EventRow]) -> None:
-    """Drop what events of others have changed."""
+def refresh(store: PostgresStore, caches: Caches, after: int, upto: int) -> None:
+    """Drop from the caches what others have changed by the events above a position up to another."""
+    if upto - after > MOST:
+        caches.forget_committed()
+    elif upto > after:
+        _refresh(store, caches, after, upto)
+
+
+def _refresh(store: PostgresStore, caches: Caches, after: int, upto: int) -> None:
+    known = caches.conversations
+    touched = [
+        position
+        for position, conversation in store.rows(LOAD.touched, (after, upto))
+        if conversation is None or conversation in known or caches.untied
+    ]
+    if touched:
+        _evict(caches, [EventRow(*row) for row in store.rows(LOAD.events, {"positions": touched})])
+
+
+def _evict(caches: Caches, rows: list[EventRow]) -> None:
     moved: set[int] = set()
     for row in rows:
         if row.originator_id.startswith(OPERATION_PREFIX):
@@ -49,11 +72,10 @@ def evict(caches: Caches, rows: Iterable[EventRow]) -> None:
         elif row.type in _MOVED and row.operation is not None:
             moved.add(row.operation)
         recorded = Recorded(*row[:4], row.header, event)
-        for projection in BUILT_IN:
-            if not projection.AGGREGATED and any(row.type == cls.TYPE for cls in projection.EVENTS):
-                key = projection.key(recorded)
-                if key is not None:
-                    caches.rows[projection.NAME].evict(key)
+        for projection in _FOLDED.get(row.type, ()):
+            key = projection.key(recorded)
+            if key is not None:
+                caches.rows[projection.NAME].evict(key)
     if moved:
         for route, queue in list(caches.queues.committed.items()):
             if queue is not None and any(entry.operation in moved for entry in queue.entries):

@@ -32,14 +32,24 @@ class PostgresStore(Store):
     def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
         self.connection = connection
         self.schema = schema
+        self.reads = 0
+        """How often anything was read."""
         self.lines: PostgresLines = PostgresLines(self)
 
     def rows(self, statement: Statement, values: Values = ()) -> Iterator[SQLRow]:
+        self.reads += 1
         return iter(self.connection.execute(text_of("postgres", statement), values, binary=True))
 
     def row(self, projection: Projection[Any], key: Key) -> Any | None:
+        self.reads += 1
         row = self.connection.execute(sql_of(projection, self.schema).select_row, key, binary=True).fetchone()
         return None if row is None else projection.ROW(*row)
+
+    def rows_by_key(self, projection: Projection[Any], keys: list[str]) -> list[Any]:
+        """Return those of a projection's rows whose key, a text, is one of these."""
+        self.reads += 1
+        found = self.connection.execute(sql_of(projection, self.schema).select_rows, (keys,), binary=True)
+        return [projection.ROW(*row) for row in found]
 
     def rows_of(self, projection: Projection[Any]) -> Iterator[SQLRow]:
         return iter(self.connection.execute(sql_of(projection, self.schema).select_all, binary=True))

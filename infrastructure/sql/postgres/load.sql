@@ -12,3 +12,13 @@ FROM cf_queues_v1 WHERE route = ANY(%(routes)s::text[]) ORDER BY route, place
 -- name: deadlines
 -- The running deadlines of several leases.
 SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl, ends FROM cf_deadline WHERE lease_id = ANY(%(ids)s::text[])
+
+-- name: touched
+-- In which conversations something has happened.
+SELECT position, conversation FROM cf_event WHERE position > %s AND position <= %s
+
+-- name: events
+-- Some events, whole.
+SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
+    connection, conversation, thread, actor, operation, correlation, causation, state, digest
+FROM cf_event WHERE position = ANY(%(positions)s::bigint[]) ORDER BY position

@@ -22,11 +22,6 @@ WHERE originator_id = %s ORDER BY originator_version
 -- include: events
 WHERE position > %s ORDER BY position LIMIT %s
 
--- name: events_between
--- A stretch of the history, in order of position.
--- include: events
-WHERE position > %s AND position <= %s ORDER BY position
-
 -- name: newest_events
 -- The end of the history, newest first.
 -- include: events

@@ -18,11 +18,6 @@ WHERE originator_id = ? ORDER BY originator_version
 -- include: events
 WHERE position > ? ORDER BY position LIMIT ?
 
--- name: events_between
--- A stretch of the history, in order of position.
--- include: events
-WHERE position > ? AND position <= ? ORDER BY position
-
 -- name: newest_events
 -- The end of the history, newest first.
 -- include: events
