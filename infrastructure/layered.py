@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 K = TypeVar("K")
@@ -39,6 +39,11 @@ class Layered(Generic[K, V]):
             return self._committed[key]
         value = self._committed[key] = self._load(key)
         return value
+
+    @property
+    def committed(self) -> Mapping[K, V | None]:
+        """What was committed when the group began, of all that was ever looked for."""
+        return self._committed
 
     def put(self, key: K, value: V | None) -> None:
         group = self._group

@@ -1,0 +1,158 @@
+"""
+The only SQL that is made in code: tables of projections and the functions that write their rows, from their declared columns, by
+one quoting function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from types import NoneType
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
+
+from counterfoil.projections.projection import Projection
+
+_TYPES: Final = {int: "bigint", str: 'text COLLATE "C"', bytes: "bytea"}
+
+_SETTINGS: Final = "fillfactor = 70, vacuum_truncate = false"
+"""Rows change a few times before they go: a change finds room in its page, and VACUUM locks nobody out to cut pages off."""
+
+
+def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def as_text(value: str) -> str:
+    """Return a text as an SQL literal, whatever the server takes a backslash for."""
+    return ("E'" if "\\" in value else "'") + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+TAG: Final = "$function$"
+"""What the bodies of functions stand between; no schema may have a name that holds it."""
+
+
+class ProjectionSQL(NamedTuple):
+    """The statements of one projection's table in one schema."""
+
+    create: tuple[str, ...]
+    """The table, its indexes, and the function by which an append writes its rows."""
+    select_row: str
+    select_all: str
+    """The stored rows in order of their keys."""
+    put: str
+    delete: str
+
+
+@cache
+def sql_of(projection: Projection[Any], schema: str) -> ProjectionSQL:
+    """Return a projection's statements."""
+    columns = _columns(projection)
+    keys = projection.ROW._fields[: projection.KEY_COLUMNS]
+    table = f"{quoted(schema)}.{quoted(projection.table)}"
+    names = ", ".join(map(quoted, columns))
+    key = ", ".join(map(quoted, keys))
+    where = " AND ".join(f"{quoted(name)} = %s" for name in keys)
+    definitions = [f"{quoted(name)} {kind}" for name, kind in columns.items()]
+    definitions.append(f"PRIMARY KEY ({key})")
+    create = [f"CREATE TABLE {table} ({', '.join(definitions)}) WITH ({_SETTINGS})"]
+    for index in projection.INDEXES:
+        name = quoted("_".join((projection.table, *index)))
+        create.append(f"CREATE INDEX {name} ON {table} ({', '.join(map(quoted, index))})")
+    create.append(_writing_function(projection, schema))
+    with_values = table.replace("%", "%%")
+    return ProjectionSQL(
+        create=tuple(create),
+        select_row=f"SELECT {names} FROM {with_values} WHERE {where}",
+        select_all=f"SELECT {names} FROM {table} ORDER BY {key}",
+        put=f"INSERT INTO {with_values} ({names}) VALUES ({', '.join(['%s'] * len(columns))}) {_on_conflict(projection)}",
+        delete=f"DELETE FROM {with_values} WHERE {where}",
+    )
+
+
+def name_in_record(projection: Projection[Any]) -> str:
+    """Return what a record calls the rows of a projection's table; the function `cf_write_` with this name writes them."""
+    return projection.table.removeprefix("cf_")
+
+
+def dispatcher(tables: Iterable[str], schema: str) -> str:
+    """
+    Return the function that hands the rows of a record to the writing functions of their tables, of all projections that the
+    journal has, whoever brought them: a call by a name that is made up each time would be planned each time.
+    """
+    calls = "\n".join(
+        f"    IF $1 ? {as_text(name)} THEN\n"
+        f"        PERFORM {quoted(schema)}.{quoted('cf_write_' + name)}($1 -> {as_text(name)}, $2, $3, $4, $5);\n"
+        "    END IF;"
+        for name in tables
+    )
+    return f"""CREATE OR REPLACE FUNCTION {quoted(schema)}.cf_write(jsonb, bigint, bigint, bigint, bigint) RETURNS void
+LANGUAGE plpgsql
+AS {TAG}
+BEGIN
+{calls}
+END
+{TAG}"""
+
+
+def _writing_function(projection: Projection[Any], schema: str) -> str:
+    """
+    Return the function that writes rows as a record holds them: `put` and `gone`, which holds keys.
+
+    What is provisional in them is moved: positions above $2 by $3, times from $4 on by $5.
+    """
+    columns, keys = _columns(projection), projection.ROW._fields[: projection.KEY_COLUMNS]
+    table = f"{quoted(schema)}.{quoted(projection.table)}"
+    put = ", ".join(_moved(projection, "put", name) for name in columns)
+    same = " AND ".join(f"stored.{quoted(name)} = {_moved(projection, 'gone', name)}" for name in keys)
+    function = f"{quoted(schema)}.{quoted('cf_write_' + name_in_record(projection))}"
+    return f"""CREATE FUNCTION {function}(jsonb, bigint, bigint, bigint, bigint) RETURNS void
+LANGUAGE plpgsql
+AS {TAG}
+BEGIN
+    IF $1 ? 'put' THEN
+        INSERT INTO {table} ({", ".join(map(quoted, columns))})
+        SELECT {put}
+        FROM jsonb_to_recordset($1 -> 'put') AS put ({_typed(columns, columns)})
+        {_on_conflict(projection)};
+    END IF;
+    IF $1 ? 'gone' THEN
+        DELETE FROM {table} AS stored
+        USING jsonb_to_recordset($1 -> 'gone') AS gone ({_typed(columns, keys)})
+        WHERE {same};
+    END IF;
+END
+{TAG}"""
+
+
+def _columns(projection: Projection[Any]) -> dict[str, str]:
+    """Return the columns with their types."""
+    hints = get_type_hints(projection.ROW)
+    return {name: _column_type(hints[name]) for name in projection.ROW._fields}
+
+
+def _column_type(hint: Any) -> str:
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+    return _TYPES[kinds[0]] + ("" if NoneType in get_args(hint) else " NOT NULL")
+
+
+def _typed(columns: dict[str, str], names: Iterable[str]) -> str:
+    """Return columns as those of a set of records, which may all be absent."""
+    return ", ".join(f"{quoted(name)} {columns[name].removesuffix(' NOT NULL')}" for name in names)
+
+
+def _moved(projection: Projection[Any], row: str, name: str) -> str:
+    """Return a column of a record, moved from where it was decided to where it lands."""
+    column = f"{row}.{quoted(name)}"
+    if name in projection.POSITIONS:
+        return f"CASE WHEN {column} > $2 THEN {column} + $3 ELSE {column} END"
+    if name in projection.TIMES:
+        return f"CASE WHEN {column} >= $4 THEN {column} + $5 ELSE {column} END"
+    return column
+
+
+def _on_conflict(projection: Projection[Any]) -> str:
+    """Return what puts a row in the place of the one with its key."""
+    keys, rest = projection.ROW._fields[: projection.KEY_COLUMNS], projection.ROW._fields[projection.KEY_COLUMNS :]
+    new = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in rest)
+    return f"ON CONFLICT ({', '.join(map(quoted, keys))}) DO UPDATE SET {new}"
