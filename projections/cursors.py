@@ -26,9 +26,6 @@ class Cursors(Projection[CursorRow]):
     ROW = CursorRow
     AGGREGATED = True
     KEY_COLUMNS = 2
-    POSITIONS = ("position",)
-    TIMES = ("updated_at",)
-    AGGREGATED = True
     EVENTS = (OperationAdmitted,)
 
     def key(self, recorded: Recorded) -> Key | None:

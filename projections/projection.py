@@ -38,12 +38,6 @@ class Projection(ABC, Generic[Row]):
     """Whether a row gathers what many conversations do: where appends run side by side it is folded after them from events."""
     BEGIN: ClassVar[tuple[type[Event], ...]] = ()
     """Of these, the types whose row cannot have been there before, so that nobody looks for it."""
-    POSITIONS: ClassVar[tuple[str, ...]] = ()
-    """The columns that hold positions of events: a row that was folded before its event had its place is moved with it."""
-    TIMES: ClassVar[tuple[str, ...]] = ()
-    """The columns that hold the time of an event, likewise."""
-    AGGREGATED: ClassVar[bool] = False
-    """Whether many conversations share a row: writers on many machines would wait for each other, or undo each other's count."""
 
     @abstractmethod
     def key(self, recorded: Recorded) -> Key | None:

@@ -71,7 +71,6 @@ class Statistics(Projection[StatisticsRow]):
     ROW = StatisticsRow
     AGGREGATED = True
     KEY_COLUMNS = 4
-    AGGREGATED = True
     EVENTS = (*_MEASURES, OperationSettled)
 
     def key(self, recorded: Recorded) -> Key | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+from time import monotonic
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import psycopg
@@ -9,7 +11,9 @@ from psycopg import pq
 from psycopg.errors import error_from_result
 
 from ..statements import statements
+from .connection import Connection
 from .ddl import in_schema
+from .faults import Silence
 
 _APPEND: Final = statements("postgres/append.sql")
 _PREPARED: Final = b"cf_append"
@@ -51,29 +55,60 @@ class Appender:
     """
     Append records through one connection, which is in autocommit and this thread's alone.
 
-    libpq is called without psycopg's waiting in between: for one event that is a third of the time, and what waits here is a
-    thread that has nothing else to do.
+    libpq is called without what psycopg does around it: for one event that is a third of the time.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
-        self._pgconn = connection.pgconn
-        self._check(self._pgconn.prepare(_PREPARED, in_schema(_APPEND.call, schema).encode()), pq.ExecStatus.COMMAND_OK)
+    def __init__(self, connection: Connection, schema: str) -> None:
+        self._connection = connection
+        self._pgconn = pgconn = connection.pgconn
+        self._readable, self._either = select.poll(), select.poll()
+        self._readable.register(pgconn.socket, select.POLLIN)
+        self._either.register(pgconn.socket, select.POLLIN | select.POLLOUT)
+        self._check(pgconn.prepare(_PREPARED, in_schema(_APPEND.call, schema).encode()), pq.ExecStatus.COMMAND_OK)
 
     def append(self, record: bytes) -> Appended:
-        """Append a record, or tell why it does not stand. Raises psycopg's errors."""
-        result = self._pgconn.exec_prepared(_PREPARED, [record], [_TEXT], _TEXT)
+        """
+        Append a record, or tell why it does not stand.
+
+        Raises psycopg's errors; after `Silence`, and when the connection was lost, nobody knows here whether it was appended.
+        """
+        result = self._answer_to(record)
         self._check(result, pq.ExecStatus.TUPLES_OK)
-        status, conflict, *numbers = (result.get_value(0, column) for column in range(7))
+        status, conflict, *numbers = [result.get_value(0, column) for column in range(7)]
         assert status is not None
         word: Any = None if conflict is None else conflict.decode()
         kind: Any = status.decode()
-        head, position, recorded_at, epoch, clock = (None if number is None else int(number) for number in numbers)
+        head, position, recorded_at, epoch, clock = [None if number is None else int(number) for number in numbers]
         assert head is not None and epoch is not None and clock is not None
         return Appended(kind, word, head, position, recorded_at, epoch, clock)
+
+    def _answer_to(self, record: bytes) -> pq.abc.PGresult:
+        pgconn, silence = self._pgconn, self._connection.silence_s
+        end = None if silence is None else monotonic() + silence
+        pgconn.send_query_prepared(_PREPARED, [record], [_TEXT], _TEXT)
+        while pgconn.flush():  # more is sent once the server has read, which it may not before its own words are read
+            self._wait(self._either, end)
+            pgconn.consume_input()
+        while pgconn.is_busy():
+            self._wait(self._readable, end)
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        assert result is not None
+        while pgconn.get_result() is not None:
+            pass
+        return result
+
+    def _wait(self, ready: select.poll, end: float | None) -> None:
+        """Wait for the server, and take it for lost when it has been silent for too long."""
+        left = None if end is None else max(0.0, end - monotonic()) * 1_000
+        if not ready.poll(left):
+            self._connection.close()
+            raise Silence("no answer came in time")
 
     def _check(self, result: pq.abc.PGresult, expected: pq.ExecStatus) -> None:
         if result.status == expected:
             return
         if self._pgconn.status != pq.ConnStatus.OK:
+            self._connection.close()
             raise psycopg.OperationalError("the connection is lost")
         raise error_from_result(result)

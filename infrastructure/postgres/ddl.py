@@ -12,7 +12,8 @@ from counterfoil.domain.framing import GENESIS
 from counterfoil.projections.catalogue import BUILT_IN
 
 from ..statements import statements
-from .projection_tables import TAG, as_text, dispatcher, name_in_record, quoted, sql_of
+from .naming import quoted
+from .projection_tables import TAG, as_text, dispatcher, name_in_record, sql_of
 
 _SCHEMA: Final = statements("postgres/schema.sql")
 _PLACE: Final = re.compile(r"\{(?:schema|name)\}")
@@ -45,7 +46,7 @@ def _functions() -> tuple[str, ...]:
 def make(connection: psycopg.Connection[Any], schema: str, *, format: int, journal_key: bytes) -> None:
     """Make an empty journal in a schema that is there and empty, in the transaction of the caller."""
     for statement in create(schema):
-        connection.execute(statement.encode())
+        connection.execute(statement.encode(), prepare=False)  # one of them is many statements
     connection.execute(in_schema(_SCHEMA.create_head, schema).encode(), (format, GENESIS, journal_key))
     for projection in BUILT_IN:
         values = (projection.NAME, projection.VERSION, 0 if projection.AGGREGATED else None)

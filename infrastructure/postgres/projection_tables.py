@@ -12,15 +12,12 @@ from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from counterfoil.projections.projection import Projection
 
+from .naming import quoted
+
 _TYPES: Final = {int: "bigint", str: 'text COLLATE "C"', bytes: "bytea"}
 
 _SETTINGS: Final = "fillfactor = 70, vacuum_truncate = false"
 """Rows change a few times before they go: a change finds room in its page, and VACUUM locks nobody out to cut pages off."""
-
-
-def quoted(name: str) -> str:
-    """Return a name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def as_text(value: str) -> str:

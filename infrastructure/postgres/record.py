@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from counterfoil.domain.admission import DAY
-from counterfoil.domain.framing import leaf_digest
 from counterfoil.domain.lock import Deadline
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
@@ -99,9 +98,8 @@ def _events(events: Sequence[tuple[Any, ...]], standpoint: Standpoint) -> dict[s
     conversations: dict[bytes, None] = {}
     for nth, event in enumerate(events, standpoint.goes_on):
         assert event[:2] == (standpoint.position + nth + 1, standpoint.time + nth)
-        columns = event[2:17]
-        leaves.append(leaf_digest(*columns))
-        rows.append({name: _value(value) for name, value in zip(_EVENT, columns, strict=True) if value is not None})
+        rows.append({name: _value(value) for name, value in zip(_EVENT, event[2:17], strict=True) if value is not None})
+        leaves.append(event[17])
         if event[_CONVERSATION] is not None:
             conversations[event[_CONVERSATION]] = None
     return {
@@ -155,7 +153,6 @@ def _commands(unit: Unit, standpoint: Standpoint) -> dict[str, Any]:
             continue
         fingerprint, answer, recorded_at = kept
         before = committed.get(key)
-        position = orjson.loads(answer).get("position")
         rows.append(
             {
                 "scope_id": _value(key[0]),
@@ -163,7 +160,6 @@ def _commands(unit: Unit, standpoint: Standpoint) -> dict[str, Any]:
                 "fingerprint": _value(fingerprint),
                 "answer": _value(answer),
                 "recorded_at": recorded_at,
-                "position": position,
                 "before": None if before is None else before[2],
             }
         )

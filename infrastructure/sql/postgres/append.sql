@@ -247,13 +247,10 @@ BEGIN
     IF record ? 'commands' THEN
         INSERT INTO {schema}.cf_command AS stored (scope_id, command_id, fingerprint, answer, recorded_at)
         SELECT scope_id, command_id, fingerprint,
-            CASE WHEN position > seen
-                THEN convert_to(jsonb_set(convert_from(answer, 'UTF8')::jsonb, '{position}', to_jsonb(position + places))::text, 'UTF8')
-                ELSE answer
-            END,
+            answer,
             CASE WHEN recorded_at >= since THEN recorded_at + delay ELSE recorded_at END
         FROM jsonb_to_recordset(record -> 'commands') AS new (
-            scope_id bytea, command_id bytea, fingerprint bytea, answer bytea, recorded_at bigint, position bigint
+            scope_id bytea, command_id bytea, fingerprint bytea, answer bytea, recorded_at bigint
         )
         ON CONFLICT (scope_id, command_id) DO UPDATE
         SET fingerprint = excluded.fingerprint, answer = excluded.answer, recorded_at = excluded.recorded_at;
