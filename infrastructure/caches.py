@@ -68,6 +68,7 @@ class Caches:
         self.operations: Layered[str, Operation] = Layered(self._load_operation, undo)
         self.queues: Layered[str, Queue] = Layered(self._load_queue, undo)
         self.deadlines: Layered[str, Deadline] = Layered(store.deadline, undo)
+        """Those of other openings may be moved without an event, and are to be looked up anew by each group."""
         self.rows: dict[str, Layered[Key, Any]] = {
             projection.NAME: Layered(_row_loader(store, projection), undo) for projection in BUILT_IN
         }
@@ -175,6 +176,16 @@ class Caches:
             layered.rollback()
         self._work = None
         self.nobody_waits = None
+
+    def forget_deadlines_of_others(self, opening_id: int | None) -> None:
+        """Drop the deadlines of other openings, which move them without an event."""
+        others = [
+            lease_id
+            for lease_id, deadline in self.deadlines.committed.items()
+            if deadline is None or deadline.opening_id != opening_id
+        ]
+        for lease_id in others:
+            self.deadlines.evict(lease_id)
 
     def forget_committed(self) -> None:
         """Drop all but what the group changed: somebody else has written."""

@@ -11,7 +11,7 @@ import pytest
 from counterfoil.infrastructure.statements import Statements
 
 LAYER = Path(__file__).parents[1] / "infrastructure"
-MAKES_SQL = "rows_of_projections.py"
+MAKES_SQL = ("rows_of_projections.py", "projection_tables.py")
 STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|WITH)\s")
 NAMED = {
     f"{file.name}: {name}": (name, body)
@@ -33,7 +33,7 @@ def test_no_statement_stands_in_code() -> None:
     found = [
         f"{file.relative_to(LAYER)}:{node.lineno}: {node.value[:40]}"
         for file in sorted(LAYER.rglob("*.py"))
-        if file.name != MAKES_SQL
+        if file.name not in MAKES_SQL
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and STATEMENT.match(node.value)
     ]

@@ -27,11 +27,11 @@ from ..clock import Clock
 from ..committer import Request
 from ..engine import Engine, Outside
 from ..inside import refuse_inside
-from ..needs import needs_of
 from ..rows import Head
+from ..statements import Names
 from ..store import Store
 from ..unit import OpeningState, Unit
-from .appending import CALLS, Appended, append
+from .appending import Appended, Appender
 from .clocks import ServerClocks
 from .connecting import connect
 from .connection import Connection
@@ -39,19 +39,20 @@ from .deaths import watch_death
 from .deciding import Decided, decide, is_alone
 from .faults import fault
 from .folding import SLICE, catch_up, fold_slice
-from .loading import load
+from .loading import Wanted
 from .naming import Address
 from .opening import open_journal
 from .origin import Origin, where
 from .outside import Elsewhere
 from .reader_pool import ReaderPool
-from .record import Standpoint
-from .refreshing import MOST, evict
+from .record import Standpoint, record
+from .refreshing import refresh
 from .sign import Sign, live_openings
 from .store import PostgresStore
 
 log = logging.getLogger(__name__)
 
+CALLS: Final = Names("calls")
 UNKNOWN: Final = -1
 """The head that a record met, where its answer was lost."""
 LOOK_AGAIN_S: Final = 0.01
@@ -122,17 +123,18 @@ class PostgresEngine(Engine):
         """Decide and commit a group; each request gets its result or its error."""
         if self.readonly:
             raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
-        waiting, most = list(group), len(group)
+        waiting, most, presume = list(group), len(group), True
         until = time.monotonic() + self.limits.duration("busy_wait") / 1e6
         while waiting:
             part, rest = waiting[:most], waiting[most:]
             try:
                 with self._guard, self._faults():
-                    left = self._round(part)
+                    left = self._round(part, presume)
             except Exception as error:
                 _refuse(part, error)
                 left = []
-            if len(left) < len(part):
+            presume = len(left) < len(part)
+            if presume:
                 most = len(group)
             elif time.monotonic() < until:
                 most = max(1, len(part) // 2)
@@ -141,38 +143,54 @@ class PostgresEngine(Engine):
                 left = []
             waiting = left + rest
 
-    def _round(self, part: list[Request[Any]]) -> list[Request[Any]]:
+    def _round(self, part: list[Request[Any]], presume: bool) -> list[Request[Any]]:
         """Decide what belongs together and append it; return the requests that are to be decided again, in order."""
-        unit = self._begin_unit()
-        load(self._store, self._caches, needs_of(unit, (request.command for request in part)))
+        self._connect()
+        unit, wanted = self._prepare(part, presume)
+        reads = self._store.reads
         decided = decide(unit, part)
-        rest = part[len(decided.requests) :]
         try:
-            appended = self._append(unit, decided)
+            if decided.changes_nothing:
+                return self._answer(unit, decided, wanted, part)
+            if self._store.reads != reads and self._has_moved():
+                self._undo(unit, wanted)
+                return part
+            appended = self._append(unit, decided, wanted)
         except BaseException:
-            self._undo(unit)
+            self._forget(unit)
             raise
         if appended.status == "appended":
-            return self._accept(unit, decided, appended) + rest
-        self._undo(unit)
+            return self._accept(unit, decided, wanted, appended) + part[len(decided.requests) :]
+        if appended.conflict == "conversation":
+            self._undo(unit, wanted)
+            self._has_moved()
+        else:
+            self._forget(unit)
+        if appended.conflict == "head":
+            raise JournalRefused(f"{self.name}: was exchanged while it was open; close it, and open it again")
         if appended.status == "behind":
             catch_up(self._store)
-        else:
-            log.debug("a group of %d is decided again: %s", len(decided.requests), appended.conflict)
-        self._refresh(appended.before, everything=appended.conflict != "conversation")
         return part
 
-    def _begin_unit(self) -> Unit:
-        self._connect()
+    def _prepare(self, part: list[Request[Any]], presume: bool) -> tuple[Unit, Wanted]:
+        """Begin a unit, for which what its commands are about to read is loaded as it is at its head, or presumed."""
+        commands = [request.command for request in part]
         if self._head is None:
             self._look()
-        head = self._head
-        assert head is not None
+        while True:
+            unit = self._begin_unit()
+            wanted = Wanted(unit, commands, presume=presume)
+            if not wanted.load(self._store) or not self._has_moved():
+                return unit, wanted
+
+    def _begin_unit(self) -> Unit:
+        assert self._head is not None
         self._caches.nobody_waits = None
+        self._caches.forget_deadlines_of_others(self._opening.opening_id)
         unit = Unit(
             store=self._store,
             caches=self._caches,
-            head=head,
+            head=self._head,
             opening=self._opening,
             clocks=self.clocks,
             limits=self.limits,
@@ -185,31 +203,42 @@ class PostgresEngine(Engine):
 
     def _look(self) -> None:
         """Look at the head; what is decided from now on stands on it."""
-        self._head = self._store.head()
         row = self._store.one(CALLS.standpoint)
         assert row is not None
-        self._erasures, clock = row
+        *head, erasures, clock = row
+        self._head = Head(*head)
         self.clocks.heard(clock)
         self._newest = max(self._newest, self._head.position)
+        if erasures != self._erasures:
+            self._erasures = erasures
+            self._caches.forget()
 
-    def _append(self, unit: Unit, decided: Decided) -> Appended:
+    def _has_moved(self) -> bool:
+        """Tell whether others have appended since what is cached was true; afterwards it is true of the newest position."""
+        before = self._head
+        self._look()
+        head = self._head
+        assert before is not None and head is not None
+        refresh(self._store, self._caches, before.position, head.position)
+        return head.position != before.position
+
+    def _answer(self, unit: Unit, decided: Decided, wanted: Wanted, part: list[Request[Any]]) -> list[Request[Any]]:
+        """Answer those that change nothing, if what they were decided on is the newest state and nothing of it was presumed."""
+        self._undo(unit, wanted)
+        return part if wanted.presumed_any or self._has_moved() else part[len(decided.requests) :]
+
+    def _append(self, unit: Unit, decided: Decided, wanted: Wanted) -> Appended:
         """Append a unit, and find out whether it landed when the answer is lost."""
         head = self._head
         assert head is not None
-        if decided.changes_nothing:
-            now = self._store.head()
-            return Appended("appended", None, now.position, None, None, now.epoch, self.clocks.stamps())
         stand = Standpoint(head.position, unit.now, head.epoch, self._erasures)
+        least = self._newest if unit.begins_opening else None
+        body = record(unit, stand, presumed=wanted.presumed, least=least, synced=not decided.unsynced)
         try:
-            appended = append(
-                self._store,
-                unit,
-                stand,
-                least=self._newest if unit.begins_opening else None,
-                synced=not decided.unsynced,
-            )
-        except psycopg.errors.UniqueViolation:
-            return Appended("conflict", "unique", self._store.head().position, None, None, 0, self.clocks.stamps())
+            assert self._appender is not None
+            appended = self._appender.append(body)
+        except psycopg.errors.UniqueViolation:  # of what was presumed to be new
+            return Appended("conflict", "stream", head.position, None, None, head.epoch, self.clocks.stamps())
         except psycopg.OperationalError as error:
             if not self._store.connection.closed:
                 raise
@@ -220,60 +249,50 @@ class PostgresEngine(Engine):
         self.clocks.heard(appended.clock)
         return appended
 
-    def _accept(self, unit: Unit, decided: Decided, appended: Appended) -> list[Request[Any]]:
+    def _accept(self, unit: Unit, decided: Decided, wanted: Wanted, appended: Appended) -> list[Request[Any]]:
         """
         Take in what was appended; return the requests that are to be decided again.
 
-        Those change nothing, and what they were told is true only of the position that it was decided on.
+        Those change nothing, and what they were told is true only of the position that it was decided on, if it was not presumed.
         """
         head, events = self._head, unit.changes.events
-        assert head is not None
-        moved = appended.first is not None and appended.recorded_at is not None
+        assert head is not None and appended.recorded_at is not None
         placing = Placing(
             seen=head.position,
-            positions=appended.first - head.position - 1 if appended.first is not None else 0,
+            positions=0 if appended.position is None else appended.position - head.position - 1,
             since=unit.now,
-            times=appended.recorded_at - unit.now if appended.recorded_at is not None else 0,
+            times=appended.recorded_at - unit.now,
             epoch=appended.epoch,
         )
-        stale = decided.idle if appended.before != head.position else []
-        self._evict_others(head.position, appended.before)
+        stale = decided.idle if wanted.presumed_any or appended.head != head.position else []
+        refresh(self._store, self._caches, head.position, appended.head)
         self._caches.place(placing)
         unit.commit()
         for request in decided.requests:
             if isinstance(request.result, Placed):
                 request.result = request.result.placed(placing)
-        if moved:
+        if events:
             position, recorded_at = placing.position(events[-1][0]), placing.time(events[-1][1])
             self._head = unit.head._replace(position=position, recorded_at=recorded_at, epoch=appended.epoch)
             self._newest = max(self._newest, position)
             self._unfolded += len(events)
-        elif stale:
-            self._head = None
+        elif appended.head != head.position:
+            self._look()
         if any(is_alone(request) for request in decided.requests):
-            self._undo(None)  # what it erased is no longer what the caches hold
+            self._forget(None)  # what it erased is no longer what the caches hold
         if unit.changes.rings:
             self.on_rings([ring for ring in unit.changes.rings if ring[0] == self.opening_id])
-        if moved:
+        if events:
             self._tell_listeners()
         return stale
 
-    def _refresh(self, upto: int, *, everything: bool) -> None:
-        """Look again at what others have done."""
-        if self._head is not None and not everything:
-            self._evict_others(self._head.position, upto)
-        else:
-            self._caches.forget()
-        self._head = None
+    def _undo(self, unit: Unit, wanted: Wanted) -> None:
+        """Nothing of a unit was appended; what is cached of what was committed stands, but for what was presumed."""
+        unit.rollback()
+        wanted.withdraw()
 
-    def _evict_others(self, after: int, upto: int) -> None:
-        """Drop from the caches what others have changed by the events between two positions."""
-        if upto - after > MOST:
-            self._caches.forget_committed()
-        elif upto > after:
-            evict(self._caches, self._store.events_between(after, upto))
-
-    def _undo(self, unit: Unit | None) -> None:
+    def _forget(self, unit: Unit | None) -> None:
+        """Know nothing any more."""
         if unit is not None:
             unit.rollback()
         self._caches.forget()
@@ -284,6 +303,7 @@ class PostgresEngine(Engine):
     def _use(self, connection: Connection) -> None:
         """Write through a connection from now on; nothing is known from before."""
         self._store = PostgresStore(connection, self.address.schema)
+        self._appender = None if self.readonly else Appender(connection, self.address.schema)
         self._caches = Caches(self._store)
         self._backend = connection.info.backend_pid
         self._head = None
@@ -312,8 +332,7 @@ class PostgresEngine(Engine):
 
     def _begin_opening(self) -> None:
         """Take the next number with its sign of life; its event follows with the first that is appended."""
-        self._head = None
-        self._caches.forget()
+        self._forget(None)
         row = self._store.one(CALLS.next_opening)
         assert row is not None
         self._opening = OpeningState()
@@ -335,6 +354,7 @@ class PostgresEngine(Engine):
         if row is None:
             return None
         epoch = self._store.epoch_at(row[0] + len(unit.changes.events))
+        self._look()
         return Appended("appended", None, UNKNOWN, row[0], row[1], epoch, self.clocks.stamps())
 
     # Other openings.

@@ -19,13 +19,11 @@ from counterfoil.projections.leases import Leases
 from counterfoil.projections.projection import Projection
 from counterfoil.projections.queues import QueueRow
 
-from ..caches import Caches
 from ..layered import Layered
 from ..needs import Foresees, Needs
 from ..rows import EventRow
 from ..statements import Names
 from ..unit import Unit
-from .projection_tables import sql_of
 from .store import PostgresStore
 
 LOAD: Final = Names("load")
@@ -42,6 +40,8 @@ class Wanted:
         self._caches = caches
         self.presumed: set[bytes] = set()
         """The conversations in which nothing is presumed to have happened."""
+        self._presumed_operations: list[str] = []
+        self._presumed_queues: list[str] = []
         self._operations: dict[str, None] = {}
         self._queues: dict[str, None] = {}
         self._bindings: dict[str, None] = {}
@@ -60,10 +60,12 @@ class Wanted:
         for operation_id in needs.operations:
             if operation_id not in caches.operations.committed:
                 caches.operations.fill(operation_id, None)
+                self._presumed_operations.append(operation_id)
         if conversation not in caches.conversations:
             self.presumed.add(conversation)
             for route in needs.queues:
                 caches.queues.fill(route, Queue(route))
+            self._presumed_queues += needs.queues
             return needs._replace(operations=(), queues=())
         return needs._replace(operations=())
 
@@ -73,13 +75,31 @@ class Wanted:
         self._operations |= {key: None for key in needs.operations if key not in caches.operations.committed}
         self._queues |= {key: None for key in needs.queues if key not in caches.queues.committed}
         self._bindings |= {key: None for key in needs.bindings if (key,) not in bindings}
-        self._leases |= {
-            key: None for key in needs.leases if (key,) not in leases or key not in caches.deadlines.committed
-        }
+        for key in needs.leases:
+            if (key,) not in leases:
+                self._leases[key] = None
+            elif key not in caches.deadlines.committed:
+                row = leases[(key,)]
+                if row is not None and row.held:
+                    self._leases[key] = None
+                else:
+                    caches.deadlines.fill(key, None)
 
-    def load(self, store: PostgresStore) -> None:
-        """Put what is wanted into the caches; what is not there is known to be absent."""
-        caches = self._caches
+    @property
+    def presumed_any(self) -> bool:
+        """Whether anything was presumed at all."""
+        return bool(self._presumed_operations or self._presumed_queues)
+
+    def withdraw(self) -> None:
+        """Presume nothing any more."""
+        for operation_id in self._presumed_operations:
+            self._caches.operations.evict(operation_id)
+        for route in self._presumed_queues:
+            self._caches.queues.evict(route)
+
+    def load(self, store: PostgresStore) -> bool:
+        """Put what is wanted into the caches; what is not there is known to be absent. Tells whether anything was read."""
+        caches, reads = self._caches, store.reads
         if self._operations:
             events = (EventRow(*row) for row in store.rows(LOAD.streams, {"ids": list(self._operations)}))
             streams = {key: fold(row.recorded for row in rows) for key, rows in groupby(events, _originator)}
@@ -96,6 +116,7 @@ class Wanted:
             self._load_rows(store, _LEASES, self._leases)
             deadlines = (Deadline(*row) for row in store.rows(LOAD.deadlines, {"ids": list(self._leases)}))
             _fill(caches.deadlines, self._leases, {deadline.lease_id: deadline for deadline in deadlines})
+        return store.reads != reads
 
     def _load_rows(self, store: PostgresStore, projection: Projection[Any], keys: Iterable[str]) -> None:
         found = store.rows_by_key(projection, list(keys))

@@ -9,12 +9,12 @@ import psycopg
 
 from counterfoil.domain.errors import FormatUnknown, JournalDamaged, JournalRefused, NotAJournal
 from counterfoil.domain.framing import GENESIS
-from counterfoil.projections.catalogue import BUILT_IN
 
 from ..rows import Head
 from ..statements import statements
+from . import ddl
 from .connection import Connection
-from .ddl import create
+from .ddl import in_schema
 from .naming import Address
 from .store import PostgresStore
 
@@ -52,13 +52,8 @@ def make(connection: psycopg.Connection[Any], address: Address) -> None:
         connection.execute(MAKING.one_at_a_time, {"schema": address.schema})
         if exists(connection, address):
             return
-        connection.execute(MAKING.schema.format(schema=psycopg.sql.Identifier(address.schema).as_string(connection)).encode())
-        for statement in create(address.schema):
-            connection.execute(statement.encode(), prepare=False)
-        connection.execute(MAKING.head, (FORMAT, GENESIS, os.urandom(32)))
-        for projection in BUILT_IN:
-            position = 0 if projection.AGGREGATED else None
-            connection.execute(MAKING.projection, (projection.NAME, projection.VERSION, position))
+        connection.execute(in_schema(MAKING.schema, address.schema).encode(), prepare=False)
+        ddl.make(connection, address.schema, format=FORMAT, journal_key=os.urandom(32))
 
 
 def check(connection: psycopg.Connection[Any], address: Address) -> Head:

@@ -1,6 +1,6 @@
 """
-The only SQL that is made in code: tables of projections and the functions that write their rows, from their declared columns, by one
-quoting function.
+The only SQL that is made in code: tables of projections and the functions that write their rows, from their declared columns, by
+one quoting function.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from counterfoil.projections.projection import Projection
 
+from .naming import quoted
+
 _TYPES: Final = {int: "bigint", str: 'text COLLATE "C"', bytes: "bytea"}
 
 _SETTINGS: Final = "fillfactor = 70, vacuum_truncate = false"
 """Rows change a few times before they go: a change finds room in its page, and VACUUM locks nobody out to cut pages off."""
 
 
-def quoted(name: str) -> str:
-    """Return a name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def as_text(value: str) -> str:
     """Return a text as an SQL literal, whatever the server takes a backslash for."""
     return ("E'" if "\\" in value else "'") + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+TAG: Final = "$function$"
+"""What the bodies of functions stand between; no schema may have a name that holds it."""
 
 
 class ProjectionSQL(NamedTuple):
@@ -58,19 +59,40 @@ def sql_of(projection: Projection[Any], schema: str) -> ProjectionSQL:
         name = quoted("_".join((projection.table, *index)))
         create.append(f"CREATE INDEX {name} ON {table} ({', '.join(map(quoted, index))})")
     create.append(_writing_function(projection, schema))
+    with_values = table.replace("%", "%%")
     return ProjectionSQL(
         create=tuple(create),
-        select_row=f"SELECT {names} FROM {table} WHERE {where}",
+        select_row=f"SELECT {names} FROM {with_values} WHERE {where}",
         select_rows=f"SELECT {names} FROM {table} WHERE {quoted(keys[0])} = ANY(%s::text[])",
         select_all=f"SELECT {names} FROM {table} ORDER BY {key}",
-        put=f"INSERT INTO {table} ({names}) VALUES ({', '.join(['%s'] * len(columns))}) {_on_conflict(projection)}",
-        delete=f"DELETE FROM {table} WHERE {where}",
+        put=f"INSERT INTO {with_values} ({names}) VALUES ({', '.join(['%s'] * len(columns))}) {_on_conflict(projection)}",
+        delete=f"DELETE FROM {with_values} WHERE {where}",
     )
 
 
-def writing_function(projection: Projection[Any]) -> str:
-    """Return the name of the function by which an append writes a projection's rows."""
-    return projection.table.replace("cf_", "cf_write_", 1)
+def name_in_record(projection: Projection[Any]) -> str:
+    """Return what a record calls the rows of a projection's table; the function `cf_write_` with this name writes them."""
+    return projection.table.removeprefix("cf_")
+
+
+def dispatcher(tables: Iterable[str], schema: str) -> str:
+    """
+    Return the function that hands the rows of a record to the writing functions of their tables, of all projections that the
+    journal has, whoever brought them: a call by a name that is made up each time would be planned each time.
+    """
+    calls = "\n".join(
+        f"    IF $1 ? {as_text(name)} THEN\n"
+        f"        PERFORM {quoted(schema)}.{quoted('cf_write_' + name)}($1 -> {as_text(name)}, $2, $3, $4, $5);\n"
+        "    END IF;"
+        for name in tables
+    )
+    return f"""CREATE OR REPLACE FUNCTION {quoted(schema)}.cf_write(jsonb, bigint, bigint, bigint, bigint) RETURNS void
+LANGUAGE plpgsql
+AS {TAG}
+BEGIN
+{calls}
+END
+{TAG}"""
 
 
 def _writing_function(projection: Projection[Any], schema: str) -> str:
@@ -81,13 +103,12 @@ def _writing_function(projection: Projection[Any], schema: str) -> str:
     """
     columns, keys = _columns(projection), projection.ROW._fields[: projection.KEY_COLUMNS]
     table = f"{quoted(schema)}.{quoted(projection.table)}"
-    tag = "$function$"
-    assert tag not in table
     put = ", ".join(_moved(projection, "put", name) for name in columns)
     same = " AND ".join(f"stored.{quoted(name)} = {_moved(projection, 'gone', name)}" for name in keys)
-    return f"""CREATE FUNCTION {quoted(schema)}.{quoted(writing_function(projection))}(jsonb, bigint, bigint, bigint, bigint) RETURNS void
+    function = f"{quoted(schema)}.{quoted('cf_write_' + name_in_record(projection))}"
+    return f"""CREATE FUNCTION {function}(jsonb, bigint, bigint, bigint, bigint) RETURNS void
 LANGUAGE plpgsql
-AS {tag}
+AS {TAG}
 BEGIN
     IF $1 ? 'put' THEN
         INSERT INTO {table} ({", ".join(map(quoted, columns))})
@@ -101,7 +122,7 @@ BEGIN
         WHERE {same};
     END IF;
 END
-{tag}"""
+{TAG}"""
 
 
 def _columns(projection: Projection[Any]) -> dict[str, str]:

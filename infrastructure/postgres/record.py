@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from counterfoil.domain.admission import DAY
-from counterfoil.domain.framing import leaf_digest
 from counterfoil.domain.lock import Deadline
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 
 from ..unit import Unit
+from .projection_tables import name_in_record
 
 INLINE: Final[tuple[Projection[Any], ...]] = tuple(projection for projection in BUILT_IN if not projection.AGGREGATED)
 """The projections whose rows are written with the events."""
@@ -50,14 +50,16 @@ def record(
     standpoint: Standpoint,
     *,
     relied: Iterable[str] = (),
+    presumed: Iterable[bytes] = (),
     least: int | None = None,
     synced: bool = True,
 ) -> bytes:
     """
     Return the record of what the kept commands of a group did.
 
-    `relied` names the leases whose deadlines must still be what they were, beside those that the group moves. With `least` the first
-    event lands above this position. Without `synced` its commit need not survive a crash of the server.
+    `relied` names the leases whose deadlines must still be what they were, beside those that the group moves, and `presumed` the
+    conversations in which nothing may have happened at all. With `least` the first event lands above this position. Without
+    `synced` its commit need not survive a crash of the server.
     """
     changes, caches = unit.changes, unit.caches
     made: dict[str, Any] = {
@@ -66,6 +68,7 @@ def record(
         "since": standpoint.time,
         "goes_on": standpoint.goes_on or None,
         "erasures": standpoint.erasures,
+        "presumed": list(map(_value, presumed)),
         "least": least,
         "unsynced": None if synced else True,
     }
@@ -82,7 +85,7 @@ def record(
         "actions": [[name, *map(_value, values)] for name, values in changes.actions],
         "erases": any(name.startswith("erase_") for name, _ in changes.actions) or None,
         "rows": {
-            projection.table.removeprefix("cf_"): written
+            name_in_record(projection): written
             for projection in INLINE
             if (written := _written(projection, caches.rows[projection.NAME].changed()))
         },
@@ -98,16 +101,15 @@ def _events(events: Sequence[tuple[Any, ...]], standpoint: Standpoint) -> dict[s
     conversations: dict[bytes, None] = {}
     for nth, event in enumerate(events, standpoint.goes_on):
         assert event[:2] == (standpoint.position + nth + 1, standpoint.time + nth)
-        columns = event[2:17]
-        leaves.append(leaf_digest(*columns))
-        rows.append({name: _value(value) for name, value in zip(_EVENT, columns, strict=True) if value is not None})
+        rows.append({name: _value(value) for name, value in zip(_EVENT, event[2:17], strict=True) if value is not None})
+        leaves.append(event[17])
         if event[_CONVERSATION] is not None:
             conversations[event[_CONVERSATION]] = None
     return {
         "events": rows,
         "leaves": _value(b"".join(leaves)),
         "conversations": list(map(_value, conversations)),
-        "folds": [projection.table.removeprefix("cf_") for projection in INLINE],
+        "folds": [name_in_record(projection) for projection in INLINE],
     }
 
 
@@ -154,7 +156,6 @@ def _commands(unit: Unit, standpoint: Standpoint) -> dict[str, Any]:
             continue
         fingerprint, answer, recorded_at = kept
         before = committed.get(key)
-        position = orjson.loads(answer).get("position")
         rows.append(
             {
                 "scope_id": _value(key[0]),
@@ -162,7 +163,6 @@ def _commands(unit: Unit, standpoint: Standpoint) -> dict[str, Any]:
                 "fingerprint": _value(fingerprint),
                 "answer": _value(answer),
                 "recorded_at": recorded_at,
-                "position": position,
                 "before": None if before is None else before[2],
             }
         )
@@ -171,7 +171,7 @@ def _commands(unit: Unit, standpoint: Standpoint) -> dict[str, Any]:
 
 def _rows(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """Return rows by their columns; a key is the first of them."""
-    return [{name: _value(value) for name, value in zip(columns, row) if value is not None} for row in rows]
+    return [{name: _value(value) for name, value in zip(columns, row, strict=False) if value is not None} for row in rows]
 
 
 def _value(value: Any) -> Any:

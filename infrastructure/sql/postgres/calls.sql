@@ -1,10 +1,11 @@
--- name: append
--- Append a record; see cf_append.
-SELECT status, conflict, head_before, first_position, first_recorded_at, epoch_after, clock FROM cf_append(%s::jsonb)
-
 -- name: standpoint
--- What a decision stands on beside the head.
-SELECT erasures, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM cf_head WHERE id = 1
+-- The end of the history with what counts up beside it, how often anything was erased, and the server's clock.
+SELECT format, coalesce(newest.position, cf_head.position), coalesce(newest.digest, cf_head.digest),
+    coalesce(newest.recorded_at, cf_head.recorded_at), epoch, cf_head.opening_id, journal_key,
+    erasures, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+FROM cf_head
+LEFT JOIN (SELECT position, digest, recorded_at FROM cf_event ORDER BY position DESC LIMIT 1) AS newest ON true
+WHERE id = 1
 
 -- name: next_opening
 -- Give a number to an opening that begins.

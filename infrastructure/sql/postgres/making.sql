@@ -12,15 +12,6 @@ SELECT pg_advisory_xact_lock(hashtextextended('counterfoil:' || %(schema)s, 0))
 -- The schema, unless an owner has made it.
 CREATE SCHEMA IF NOT EXISTS {schema}
 
--- name: head
--- The head of an empty journal.
-INSERT INTO cf_head (id, format, position, digest, recorded_at, epoch, opening_id, erasures, journal_key)
-VALUES (1, %s, 0, %s, 0, 0, 0, 0, %s)
-
--- name: projection
--- A projection in this version; without a position it is at the head.
-INSERT INTO cf_projection (name, version, position) VALUES (%s, %s, %s)
-
 -- name: snapshot
 -- What is read in this transaction is of one moment.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ

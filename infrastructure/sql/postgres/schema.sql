@@ -126,3 +126,12 @@ CREATE TABLE {schema}.cf_projection (
 CREATE UNLOGGED TABLE {schema}.cf_staged (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, record jsonb NOT NULL
 ) WITH (vacuum_truncate = false, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)
+
+-- name: create_head
+-- The head of an empty journal.
+INSERT INTO {schema}.cf_head (id, format, position, digest, recorded_at, epoch, opening_id, erasures, journal_key)
+VALUES (1, %s, 0, %s, 0, 0, 0, 0, %s)
+
+-- name: add_projection
+-- Begin a projection in this version: at the head, where each append folds it from now on, or behind.
+INSERT INTO {schema}.cf_projection (name, version, position) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
