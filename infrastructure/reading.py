@@ -19,6 +19,7 @@ from counterfoil.domain.ids import ROUTE_LOCK, lock_id
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.lock import LockGranted, fence_of, fence_text
 from counterfoil.domain.operation import OPERATION_PREFIX, OperationAdmitted, OperationClaimed
+from counterfoil.projections import statistics as statistics_projection
 from counterfoil.projections.story import Story, story_of
 from counterfoil.projections.timeline import SETTLED, Names, TimelineEntry, TimelineFilter, entry_of
 from counterfoil.projections.unresolved import UnresolvedRow
@@ -301,12 +302,13 @@ def _fence(store: Store, position: int) -> str:
 
 # Statistics.
 
+STATISTICS: Final = statistics_projection.Statistics()
 _TIMED: Final = SETTLED | {"claimed", "delivered"}
 
 
 def statistics(store: Store, reach: Reach) -> Statistics:
     """Return counts and latencies, summed over the scopes in reach."""
-    values = {"scopes": seen_by(store, reach).parameter}
+    values = {"scopes": seen_by(store, reach).parameter, **store.pending(STATISTICS)}
     return Statistics(
         totals=tuple(_measured(*row) for row in store.rows(TIMELINE.statistics_totals, values)),
         hours=tuple(_measured(*row) for row in store.rows(TIMELINE.statistics_by_hour, values)),

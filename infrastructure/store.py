@@ -38,6 +38,10 @@ class Store(ABC):
         """Execute a statement and yield its rows."""
 
     @abstractmethod
+    def pending(self, projection: Projection[Any]) -> dict[str, Any]:
+        """Return, as values for a statement, what an aggregated projection's stored rows lack where they are folded later."""
+
+    @abstractmethod
     def row(self, projection: Projection[Any], key: Key) -> Any | None:
         """Return a projection's row by its key."""
 

@@ -38,7 +38,8 @@ from .connection import Connection
 from .deaths import watch_death
 from .deciding import Decided, decide, is_alone
 from .faults import fault
-from .folding import SLICE, catch_up, fold_slice
+from .folding import catch_up, fold_slice
+from .gaps import SLICE
 from .loading import Wanted
 from .naming import Address
 from .opening import open_journal

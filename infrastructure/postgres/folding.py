@@ -7,21 +7,18 @@ not fold them, because it has another version of them, or none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 
 from ..catching_up import fold_rows
-from ..rows import EventRow
 from ..statements import statements
+from .gaps import SLICE, folded_by
 from .projection_tables import sql_of
 from .store import PostgresStore
 
 FOLD: Final = statements("postgres/fold.sql")
-SLICE: Final = 500
-"""Events that are folded in one transaction."""
 
 AGGREGATED: Final = tuple(projection for projection in BUILT_IN if projection.AGGREGATED)
 INLINE: Final = tuple(projection for projection in BUILT_IN if not projection.AGGREGATED)
@@ -40,22 +37,6 @@ def catch_up(store: PostgresStore) -> None:
             pass
 
 
-def gap_of(store: PostgresStore, projection: Projection[Any]) -> dict[Key, Any | None]:
-    """Return the rows that the events change into which a projection was not folded yet, by key; None where one goes."""
-    upto = store.head().position
-    position = store.projections().get((projection.NAME, projection.VERSION), upto)
-    changed: dict[Key, Any | None] = {}
-
-    def row_of(projection: Projection[Any], key: Key) -> Any | None:
-        return changed[key] if key in changed else store.row(projection, key)
-
-    while position < upto:
-        events = store.events_after(position, SLICE)
-        changed |= fold_rows(projection, _folded_by(projection, events), row_of)
-        position = events[-1].position
-    return changed
-
-
 def _fold(store: PostgresStore, projection: Projection[Any], lock: str) -> bool:
     """Fold a slice of the history into a projection, unless it is at the head; tell whether more of it is to be folded."""
     connection, identity = store.connection, (projection.NAME, projection.VERSION)
@@ -66,7 +47,7 @@ def _fold(store: PostgresStore, projection: Projection[Any], lock: str) -> bool:
             return False
         events = store.events_after(row[0], SLICE)
         if events:
-            _write(store, projection, fold_rows(projection, _folded_by(projection, events), store.row))
+            _write(store, projection, fold_rows(projection, folded_by(projection, events), store.row))
             connection.execute(FOLD.move, (events[-1].position, *identity))
     if len(events) == SLICE:
         return True
@@ -74,12 +55,6 @@ def _fold(store: PostgresStore, projection: Projection[Any], lock: str) -> bool:
         return False
     arrived = connection.execute(FOLD.arrive, identity).fetchone()
     return arrived is None or not arrived[0]
-
-
-def _folded_by(projection: Projection[Any], rows: Iterable[EventRow]) -> Any:
-    """Decode those events that a projection folds; the others are nothing to it."""
-    types = {cls.TYPE for cls in projection.EVENTS}
-    return (row.recorded for row in rows if row.type in types)
 
 
 def _write(store: PostgresStore, projection: Projection[Any], changed: dict[Key, Any | None]) -> None:

@@ -77,10 +77,10 @@ def record(
     if unit.head.epoch != standpoint.epoch:
         made |= {"epoch_before": standpoint.epoch, "epoch": unit.head.epoch}
     made |= {
-        "scopes": _rows(("scope_id", "tenant", "account", "user", "key"), changes.scopes),
-        "subjects": _rows(("pseudonym", "scope_id", "kind", "connection", "value"), changes.subjects),
-        "payloads": _rows(("position", "salt", "body"), changes.payloads),
-        "external_ids": _rows(("position", "external_id"), changes.external_ids),
+        "scopes": as_records(("scope_id", "tenant", "account", "user", "key"), changes.scopes),
+        "subjects": as_records(("pseudonym", "scope_id", "kind", "connection", "value"), changes.subjects),
+        "payloads": as_records(("position", "salt", "body"), changes.payloads),
+        "external_ids": as_records(("position", "external_id"), changes.external_ids),
         "erased": [position for (position,) in changes.erased],
         "actions": [[name, *map(_value, values)] for name, values in changes.actions],
         "erases": any(name.startswith("erase_") for name, _ in changes.actions) or None,
@@ -121,7 +121,7 @@ def _written(projection: Projection[Any], changed: Iterable[tuple[Key, Any | Non
         else:
             put.append(row)
     columns = projection.ROW._fields
-    return {name: _rows(columns, rows) for name, rows in (("put", put), ("gone", gone)) if rows}
+    return {name: as_records(columns, rows) for name, rows in (("put", put), ("gone", gone)) if rows}
 
 
 def _deadlines(unit: Unit, relied: Iterable[str]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _deadlines(unit: Unit, relied: Iterable[str]) -> dict[str, Any]:
             before[lease_id] = None
     return {
         "relied": [_expected(lease_id, committed[lease_id]) for lease_id in before],
-        "deadlines": _rows(_DEADLINE, put),
+        "deadlines": as_records(_DEADLINE, put),
         "ended": ended,
     }
 
@@ -169,7 +169,7 @@ def _commands(unit: Unit, standpoint: Standpoint) -> dict[str, Any]:
     return {"commands": rows, "keep_commands": unit.limits.command_id_days * DAY} if rows else {}
 
 
-def _rows(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
+def as_records(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """Return rows by their columns; a key is the first of them."""
     return [{name: _value(value) for name, value in zip(columns, row, strict=False) if value is not None} for row in rows]
 

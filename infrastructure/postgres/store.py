@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import orjson
 import psycopg
 
 from counterfoil.projections.projection import Key, Projection
@@ -12,8 +13,10 @@ from counterfoil.projections.projection import Key, Projection
 from ..rows import SQLRow
 from ..statements import Names, Statement, text_of
 from ..store import Store, Values
+from .gaps import gap_of
 from .lines import PostgresLines
 from .projection_tables import sql_of
+from .record import as_records
 
 VERIFY: Final = Names("verify")
 
@@ -44,6 +47,10 @@ class PostgresStore(Store):
         self.reads += 1
         row = self.connection.execute(sql_of(projection, self.schema).select_row, key, binary=True).fetchone()
         return None if row is None else projection.ROW(*row)
+
+    def pending(self, projection: Projection[Any]) -> dict[str, Any]:
+        changed = [row for row in gap_of(self, projection).values() if row is not None]
+        return {"pending": orjson.dumps(as_records(projection.ROW._fields, changed)).decode()}
 
     def rows_by_key(self, projection: Projection[Any], keys: list[str]) -> list[Any]:
         """Return those of a projection's rows whose key, a text, is one of these."""

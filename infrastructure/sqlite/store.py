@@ -102,6 +102,9 @@ class SQLiteStore(Store):
         row = self.connection.execute(sql_of(projection).select_row, key).fetchone()
         return None if row is None else projection.ROW(*row)
 
+    def pending(self, projection: Projection[Any]) -> dict[str, Any]:
+        return {}
+
     def rows_of(self, projection: Projection[Any]) -> Iterator[SQLRow]:
         return iter(self.connection.execute(sql_of(projection).select_all))
 

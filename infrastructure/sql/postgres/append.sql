@@ -417,6 +417,21 @@ EXCEPTION
 END
 $function$
 
+-- name: arrive
+-- A projection that was behind is folded by each append from now on, if it is at the head; tells whether it is.
+CREATE FUNCTION {schema}.cf_arrive(folded text, of_version integer) RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $function$
+BEGIN
+    PERFORM pg_advisory_xact_lock({name}::regnamespace::oid::integer, 0);
+    UPDATE {schema}.cf_projection SET position = NULL
+    WHERE name = folded AND version = of_version
+        AND position = coalesce((SELECT max(position) FROM {schema}.cf_event), (SELECT position FROM {schema}.cf_head WHERE id = 1));
+    RETURN EXISTS (SELECT FROM {schema}.cf_projection WHERE name = folded AND version = of_version AND position IS NULL);
+END
+$function$
+
 -- name: trigger
 -- Have what is staged appended inside the COMMIT of its transaction.
 CREATE CONSTRAINT TRIGGER cf_staged AFTER INSERT ON {schema}.cf_staged DEFERRABLE INITIALLY DEFERRED

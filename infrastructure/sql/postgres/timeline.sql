@@ -116,17 +116,32 @@ FROM cf_unresolved_v1
 WHERE operation > %(after)s AND (%(scopes)s::bytea[] IS NULL OR scope_id = ANY(%(scopes)s::bytea[]))
 ORDER BY operation LIMIT %(limit)s
 
+-- fragment: statistics
+-- The stored rows with those in their place that the events change into which they were not folded yet.
+FROM (
+    SELECT hour, scope_id, connection, measure, events, total_us, longest_us FROM cf_statistics_v1 AS stored
+    WHERE NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(%(pending)s::jsonb) AS later (hour bigint, scope_id bytea, connection text, measure text)
+        WHERE (later.hour, later.scope_id, later.connection, later.measure)
+            = (stored.hour, stored.scope_id, stored.connection, stored.measure)
+    )
+    UNION ALL
+    SELECT * FROM jsonb_to_recordset(%(pending)s::jsonb) AS later (
+        hour bigint, scope_id bytea, connection text, measure text, events bigint, total_us bigint, longest_us bigint
+    )
+) AS statistics
+
 -- name: statistics_totals
 -- Counts and latencies by connection and measure.
 SELECT NULL::bigint, connection, measure, sum(events)::bigint, sum(total_us)::bigint, max(longest_us)
-FROM cf_statistics_v1
+-- include: statistics
 WHERE %(scopes)s::bytea[] IS NULL OR scope_id = ANY(%(scopes)s::bytea[])
 GROUP BY connection, measure ORDER BY connection, measure
 
 -- name: statistics_by_hour
 -- Counts and latencies by hour, connection and measure.
 SELECT hour, connection, measure, sum(events)::bigint, sum(total_us)::bigint, max(longest_us)
-FROM cf_statistics_v1
+-- include: statistics
 WHERE %(scopes)s::bytea[] IS NULL OR scope_id = ANY(%(scopes)s::bytea[])
 GROUP BY hour, connection, measure ORDER BY hour, connection, measure
 
