@@ -32,29 +32,28 @@ PATIENCE = 30.0
 class Journals:
     """Openings of one journal; all are closed when the test ends."""
 
-    def __init__(self, path: Path, stack: AsyncExitStack) -> None:
-        self.path = path
+    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+        self.url = url
         self.clock = MovableClock()
         self._stack = stack
 
-    async def open(self, *, real_time: bool = False, memory: bool = False, **limits: Any) -> counterfoil.AsyncJournal:
+    async def open(self, url: str | None = None, *, real_time: bool = False, **limits: Any) -> counterfoil.AsyncJournal:
         journal = counterfoil.open_async(
-            ":memory:" if memory else self.path,
-            limits=counterfoil.Limits(**limits),
-            clock=None if real_time else self.clock,
+            url or self.url, limits=counterfoil.Limits(**limits), clock=None if real_time else self.clock
         )
         return await self._stack.enter_async_context(journal)
 
 
 @pytest.fixture
-async def journals(tmp_path: Path) -> AsyncIterator[Journals]:
+async def journals(journal_url: str) -> AsyncIterator[Journals]:
     async with AsyncExitStack() as stack:
-        yield Journals(tmp_path / "journal.sqlite", stack)
+        yield Journals(journal_url, stack)
 
 
-@pytest.fixture(params=["file", "memory"])
-async def journal(request: pytest.FixtureRequest, journals: Journals) -> counterfoil.AsyncJournal:
-    return await journals.open(memory=request.param == "memory")
+@pytest.fixture
+async def journal(url: str, journals: Journals) -> counterfoil.AsyncJournal:
+    """A journal that is opened once, on each store."""
+    return await journals.open(url)
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -184,9 +184,8 @@ async def test_nothing_holds_a_key_back_that_was_let_go_or_taken_away(journals: 
 
 
 @pytest.mark.contract("LCK-08")
-def test_the_lock_delay_holds_a_key_back_after_a_death(tmp_path: object, children: Children) -> None:
+def test_the_lock_delay_holds_a_key_back_after_a_death(journal_url: str, children: Children) -> None:
     """Counted from when somebody saw it; the waiter gets the key by itself."""
-    path = f"{tmp_path}/journal.sqlite"
     child = children(
         """
         journal = counterfoil.open(sys.argv[1])
@@ -194,10 +193,10 @@ def test_the_lock_delay_holds_a_key_back_after_a_death(tmp_path: object, childre
             say("holds")
             hear()
         """,
-        path,
+        journal_url,
     )
     child.hear()
-    with counterfoil.open(path) as journal:
+    with counterfoil.open(journal_url) as journal:
         lock = journal.lock("jobs")
         child.kill()
         killed = time.monotonic()

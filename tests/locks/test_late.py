@@ -16,7 +16,7 @@ def take_meanwhile(journals: Journals) -> None:
     """Let the lease of `k` run out, and let another opening have the key and let it go, while the event loop stands still."""
 
     def work() -> None:
-        with counterfoil.open(journals.path, clock=journals.clock) as other, other.lock("jobs").hold("k"):
+        with counterfoil.open(journals.url, clock=journals.clock) as other, other.lock("jobs").hold("k"):
             pass
 
     journals.clock.advance("31s")

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from contextvars import Context
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,8 @@ from counterfoil.domain.hold import checked_terms
 from counterfoil.domain.ids import lock_id
 from counterfoil.infrastructure.commands.holds import Advance, Advanced, Asked, Granted, Hold, InLine, ReleaseKey
 from counterfoil.infrastructure.core import Core
-from counterfoil.infrastructure.sqlite import deaths
+from counterfoil.infrastructure.postgres import deaths as postgres
+from counterfoil.infrastructure.sqlite import deaths as sqlite
 from counterfoil.testing import MovableClock
 from tests.locks.conftest import PATIENCE, Journals, apart, free, in_thread, is_free, wait_until
 
@@ -30,9 +30,9 @@ TERMS = checked_terms("jobs", "30s", None, None)
 class Openings:
     """Openings of one journal, on a clock that is moved, whose commands are run by hand: none of them listens."""
 
-    def __init__(self, path: Path, clock: MovableClock, stack: ExitStack) -> None:
+    def __init__(self, url: str, clock: MovableClock, stack: ExitStack) -> None:
         self.clock = clock
-        self._open: Callable[[], counterfoil.Journal] = lambda: stack.enter_context(counterfoil.open(path, clock=clock))
+        self._open: Callable[[], counterfoil.Journal] = lambda: stack.enter_context(counterfoil.open(url, clock=clock))
 
     def new(self) -> Core:
         return self._open().core
@@ -53,9 +53,9 @@ class Openings:
 
 
 @pytest.fixture
-def openings(tmp_path: Path) -> Iterator[Openings]:
+def openings(journal_url: str) -> Iterator[Openings]:
     with ExitStack() as stack:
-        yield Openings(tmp_path / "journal.sqlite", MovableClock(), stack)
+        yield Openings(journal_url, MovableClock(), stack)
 
 
 @pytest.mark.contract("LCK-04", "LCK-15")
@@ -88,7 +88,7 @@ def test_who_wakes_has_its_old_turn_again_though_the_key_is_offered_to_another(o
 
 @pytest.mark.contract("LCK-15")
 def test_a_look_that_fails_is_taken_again_and_loses_no_ring(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    with counterfoil.open(journals.path) as ours, counterfoil.open(journals.path) as theirs:
+    with counterfoil.open(journals.url) as ours, counterfoil.open(journals.url) as theirs:
         holding = theirs.lock("jobs", ttl="1h").hold("k")
         Context().run(holding.__enter__)
         answer = in_thread(lambda: ours.lock("jobs").hold("k", wait="1m").__enter__().fence)
@@ -110,7 +110,7 @@ def test_leases_of_threads_are_renewed_while_the_look_at_waiters_fails(
     journals: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a process that has no descriptor left."""
-    with counterfoil.open(journals.path) as ours, counterfoil.open(journals.path) as theirs:
+    with counterfoil.open(journals.url) as ours, counterfoil.open(journals.url) as theirs:
         other = theirs.lock("jobs", ttl="1h").hold("other")
         Context().run(other.__enter__)
         with ours.lock("jobs", ttl="1s").hold("k") as lease:
@@ -133,11 +133,11 @@ def test_leases_of_threads_are_renewed_while_the_look_at_waiters_fails(
 @pytest.mark.contract("LCK-15")
 def test_a_grant_to_a_loop_that_has_ended_goes_to_the_next(journals: Journals) -> None:
     """Not when its ttl is over, which is an hour."""
-    with counterfoil.open(journals.path) as theirs:
+    with counterfoil.open(journals.url) as theirs:
         holding = theirs.lock("jobs").hold("k")
         Context().run(holding.__enter__)
         loop = asyncio.new_event_loop()
-        journal = counterfoil.open_async(journals.path)
+        journal = counterfoil.open_async(journals.url)
 
         async def begin() -> None:
             await journal.__aenter__()
@@ -172,7 +172,7 @@ async def test_a_key_that_was_lost_by_the_own_clock_alone_is_given_back(journals
 
 
 @pytest.mark.contract("LCK-06")
-async def test_a_journal_that_closes_while_keys_are_taken_cancels_nothing_later(journals: Journals) -> None:
+async def test_a_journal_that_closes_while_keys_are_taken_cancels_nothing_later(url: str) -> None:
     """A task whose lease ended before its block began is told by an error, and not by a cancel in what it awaits next."""
 
     async def work(lock: counterfoil.AsyncLock, number: int) -> None:
@@ -182,7 +182,7 @@ async def test_a_journal_that_closes_while_keys_are_taken_cancels_nothing_later(
         await asyncio.sleep(0)
 
     for _ in range(10):
-        journal = counterfoil.open_async(":memory:")
+        journal = counterfoil.open_async(url)
         async with journal:
             lock = journal.lock("jobs")
             async with lock.hold("first"):
@@ -214,22 +214,23 @@ async def test_leases_that_are_lost_are_counted(journals: Journals) -> None:
 
 
 def test_a_closed_journal_is_not_kept_by_the_death_that_it_waited_for(journals: Journals) -> None:
-    """The thread that waits in the kernel outlives it, and knows nothing of it."""
-    with counterfoil.open(journals.path) as theirs, theirs.lock("jobs", ttl="1h").hold("k"):
+    """The thread that waits, in the kernel or for the server, may outlive it, and knows nothing of it."""
+    with counterfoil.open(journals.url) as theirs, theirs.lock("jobs", ttl="1h").hold("k"):
         left = []
         for _ in range(3):
-            with counterfoil.open(journals.path) as ours:
+            with counterfoil.open(journals.url) as ours:
                 with pytest.raises(LockHeld):
                     in_thread(lambda ours=ours: ours.lock("jobs").hold("k", wait="20ms").__enter__())()  # type: ignore[misc]
                 left.append(weakref.ref(ours.core))
             del ours
         gc.collect()
-        assert not any(deaths._watches.values())
+        assert not any(sqlite._watches.values())
+        assert not any(watch.tells for watch in postgres._watches.values())
 
 
 def test_what_a_collection_gives_back_in_the_midst_of_a_call_is_taken(journals: Journals) -> None:
     """The writer's queue may be entered again by the thread that is in it."""
-    with counterfoil.open(journals.path) as journal:
+    with counterfoil.open(journals.url) as journal:
         with journal.core.committer._lock:
             journal.core.waiting.give_up("lk-" + "0" * 32, b"x" * 16)
         assert in_thread(lambda: free(journal.lock("jobs"), "k"))()
@@ -238,7 +239,7 @@ def test_what_a_collection_gives_back_in_the_midst_of_a_call_is_taken(journals: 
 @pytest.mark.contract("LCK-04")
 def test_a_system_without_threads_answers_and_gives_the_key_back(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next hold tries again."""
-    with counterfoil.open(journals.path) as journal:
+    with counterfoil.open(journals.url) as journal:
         journal.transact(lambda tx: None)
         start = threading.Thread.start
 

@@ -35,7 +35,7 @@ async def test_a_block_that_never_yields_learns_of_the_loss_at_its_end(
 ) -> None:
     """Another process has had the key meanwhile; what the block raised itself is the cause."""
     journal = await journals.open(real_time=True)
-    taker = children(TAKER, journals.path)
+    taker = children(TAKER, journals.url)
 
     async def work() -> None:
         async with journal.lock("jobs", ttl="1s").hold("k"):
@@ -491,6 +491,6 @@ def test_a_lease_of_an_event_loop_that_was_closed_in_the_middle_runs_out(
 
 
 @pytest.fixture
-def journals_apart(tmp_path: Any) -> Callable[[], counterfoil.AsyncJournal]:
+def journals_apart(journal_url: str) -> Callable[[], counterfoil.AsyncJournal]:
     """A journal that no event loop has opened yet."""
-    return lambda: counterfoil.open_async(tmp_path / "journal.sqlite")
+    return lambda: counterfoil.open_async(journal_url)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +14,9 @@ from counterfoil import JournalUnavailable
 from counterfoil.domain.hold import checked_terms
 from counterfoil.domain.ids import lock_id
 from counterfoil.infrastructure.commands.holds import Granted, Hold
+from tests.conftest import FreshURL
 from tests.locks.conftest import PATIENCE, Children, events, free, in_thread, wait_until
+from tests.rows import rows
 
 HOLDER = """
 journal = counterfoil.open(sys.argv[1])
@@ -47,13 +47,8 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
-@pytest.fixture
-def lock(path: Path) -> Iterator[counterfoil.Lock]:
-    with counterfoil.open(path) as journal:
+def lock(journal_url: str) -> Iterator[counterfoil.Lock]:
+    with counterfoil.open(journal_url) as journal:
         yield journal.lock("jobs")
 
 
@@ -69,7 +64,7 @@ def in_line(lock: counterfoil.Lock, count: int) -> None:
 
 
 @pytest.mark.contract("LCK-04")
-def test_who_waits_in_another_process_is_rung(path: Path, children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_in_another_process_is_rung(journal_url: str, children: Children, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by itself within the hour, so each of these changes of hands is heard of."""
     for module in ("listening", "waiting"):
         monkeypatch.setattr(f"counterfoil.infrastructure.{module}.LOOK_NS", 3_600 * 10**9)
@@ -85,11 +80,11 @@ def test_who_waits_in_another_process_is_rung(path: Path, children: Children, mo
                     while len(lock.waiters()) < 1:
                         time.sleep(0.005)
         """,
-        path,
+        journal_url,
         ROUNDS,
     )
     assert other.hear() == "has it"
-    with counterfoil.open(path) as journal:
+    with counterfoil.open(journal_url) as journal:
         lock = journal.lock("jobs", ttl="1h")
         for number in range(1, ROUNDS + 1):
             with lock.hold("k", wait=timedelta(seconds=PATIENCE)) as lease:
@@ -105,27 +100,26 @@ def test_who_waits_in_another_process_is_rung(path: Path, children: Children, mo
 
 
 @pytest.mark.contract("LCK-15")
-def test_an_opening_that_begins_gives_up_the_places_of_ended_ones(path: Path, children: Children) -> None:
+def test_an_opening_that_begins_gives_up_the_places_of_ended_ones(journal_url: str, children: Children) -> None:
     """Of every key, also of those that nobody asks for any more."""
 
     def places() -> int:
-        with closing(sqlite3.connect(path)) as connection:
-            return int(connection.execute("SELECT count(*) FROM cf_waiter").fetchone()[0])
+        return int(rows(journal_url, "SELECT count(*) FROM cf_waiter")[0][0])
 
-    with counterfoil.open(path) as journal, journal.lock("jobs").hold("k"):
-        dead, alive = children(WAITER, path, "1h"), children(WAITER, path, "1h")
+    with counterfoil.open(journal_url) as journal, journal.lock("jobs").hold("k"):
+        dead, alive = children(WAITER, journal_url, "1h"), children(WAITER, journal_url, "1h")
         in_line(journal.lock("jobs"), 2)
         dead.kill()
         assert places() == 2
-        with counterfoil.open(path) as begins, begins.lock("others").hold("another"):
+        with counterfoil.open(journal_url) as begins, begins.lock("others").hold("another"):
             assert places() == 1
     assert alive.hear()
 
 
 @pytest.mark.contract("LCK-08")
-def test_a_key_is_free_as_soon_as_its_holder_is_killed(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_a_key_is_free_as_soon_as_its_holder_is_killed(lock: counterfoil.Lock, children: Children, journal_url: str) -> None:
     """Whatever the ttl; the next fence is larger."""
-    holder = children(HOLDER, path, "1h")
+    holder = children(HOLDER, journal_url, "1h")
     fence = int(holder.hear())
     assert not free(lock, "k")
     holder.kill()
@@ -139,12 +133,12 @@ def test_a_key_is_free_as_soon_as_its_holder_is_killed(lock: counterfoil.Lock, c
 @pytest.mark.contract("LCK-04", "LCK-08")
 @pytest.mark.parametrize("waiter", [WAITER, ASYNC_WAITER], ids=["thread", "asyncio"])
 def test_who_waits_has_the_key_as_soon_as_its_holder_is_killed(
-    lock: counterfoil.Lock, children: Children, path: Path, waiter: str
+    lock: counterfoil.Lock, children: Children, journal_url: str, waiter: str
 ) -> None:
     """It hears of the death itself: nothing is committed that would wake it."""
-    holder = children(HOLDER, path, "1h")
+    holder = children(HOLDER, journal_url, "1h")
     fence = int(holder.hear())
-    waits = children(waiter, path, "30s")
+    waits = children(waiter, journal_url, "30s")
     in_line(lock, 1)
     killed = time.monotonic()
     holder.kill()
@@ -154,11 +148,11 @@ def test_who_waits_has_the_key_as_soon_as_its_holder_is_killed(
 
 @pytest.mark.contract("LCK-08")
 def test_a_death_is_seen_though_nobody_can_be_watched(
-    lock: counterfoil.Lock, children: Children, path: Path, monkeypatch: pytest.MonkeyPatch
+    lock: counterfoil.Lock, children: Children, journal_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the process has no descriptor left."""
-    monkeypatch.setattr("counterfoil.infrastructure.sqlite.engine.watch_death", lambda live, opening_id, tell: lambda: None)
-    holder = children(HOLDER, path, "1h")
+    monkeypatch.setattr(lock._core.engine, "watch_death", lambda opening_id, tell: lambda: None)
+    holder = children(HOLDER, journal_url, "1h")
     holder.hear()
     answer = in_thread(lambda: lock.hold("k", wait="1m").__enter__().fence)
     in_line(lock, 1)
@@ -167,11 +161,11 @@ def test_a_death_is_seen_though_nobody_can_be_watched(
 
 
 @pytest.mark.contract("LCK-15")
-def test_a_waiter_that_is_killed_is_stepped_over(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_a_waiter_that_is_killed_is_stepped_over(lock: counterfoil.Lock, children: Children, journal_url: str) -> None:
     with lock.hold("k"):
-        dead, alive = children(WAITER, path, "1h"), None
+        dead, alive = children(WAITER, journal_url, "1h"), None
         in_line(lock, 1)
-        alive = children(WAITER, path, "1h")
+        alive = children(WAITER, journal_url, "1h")
         in_line(lock, 2)
         dead.kill()
         assert [1] == [waiter.place for waiter in lock.waiters()]
@@ -180,7 +174,9 @@ def test_a_waiter_that_is_killed_is_stepped_over(lock: counterfoil.Lock, childre
 
 
 @pytest.mark.contract("LCK-08", "JRN-15")
-def test_a_holder_that_has_forked_and_is_killed_holds_nothing(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_a_holder_that_has_forked_and_is_killed_holds_nothing(
+    lock: counterfoil.Lock, children: Children, journal_url: str
+) -> None:
     """The child lives on, with a copy of all that its parent had."""
     holder = children(
         """
@@ -197,7 +193,7 @@ def test_a_holder_that_has_forked_and_is_killed_holds_nothing(lock: counterfoil.
                 signal.pause()
             signal.pause()
         """,
-        path,
+        journal_url,
     )
     assert holder.hear() == "child"
     assert not free(lock, "k")
@@ -206,7 +202,7 @@ def test_a_holder_that_has_forked_and_is_killed_holds_nothing(lock: counterfoil.
 
 
 @pytest.mark.contract("LCK-08")
-def test_a_program_that_outlives_the_holder_holds_nothing(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_a_program_that_outlives_the_holder_holds_nothing(lock: counterfoil.Lock, children: Children, journal_url: str) -> None:
     """Started with all descriptors."""
     holder = children(
         """
@@ -215,7 +211,7 @@ def test_a_program_that_outlives_the_holder_holds_nothing(lock: counterfoil.Lock
             started = subprocess.Popen((sys.executable, "-c", program), close_fds=False)
             signal.pause()
         """,
-        path,
+        journal_url,
     )
     assert holder.hear() == "started"
     assert not free(lock, "k")
@@ -228,7 +224,7 @@ def test_a_program_that_outlives_the_holder_holds_nothing(lock: counterfoil.Lock
 
 @pytest.mark.contract("LCK-05", "LCK-06", "LCK-08", "LCK-10")
 def test_a_frozen_holder_has_the_key_until_its_ttl_and_learns_when_it_wakes(
-    lock: counterfoil.Lock, children: Children, path: Path
+    lock: counterfoil.Lock, children: Children, journal_url: str
 ) -> None:
     """Its late release touches nobody."""
     holder = children(
@@ -241,7 +237,7 @@ def test_a_frozen_holder_has_the_key_until_its_ttl_and_learns_when_it_wakes(
             except LeaseLost as lost:
                 say(lost.reason, lease.release())
         """,
-        path,
+        journal_url,
     )
     assert holder.hear() == "holds"
     holder.freeze()
@@ -257,7 +253,7 @@ def test_a_frozen_holder_has_the_key_until_its_ttl_and_learns_when_it_wakes(
 
 @pytest.mark.contract("LCK-06")
 def test_a_frozen_holder_in_an_event_loop_is_cancelled_when_it_wakes(
-    lock: counterfoil.Lock, children: Children, path: Path
+    lock: counterfoil.Lock, children: Children, journal_url: str
 ) -> None:
     holder = children(
         """
@@ -271,7 +267,7 @@ def test_a_frozen_holder_in_an_event_loop_is_cancelled_when_it_wakes(
                     say(lost.reason)
         asyncio.run(main())
         """,
-        path,
+        journal_url,
     )
     assert holder.hear() == "holds"
     holder.freeze()
@@ -282,16 +278,18 @@ def test_a_frozen_holder_in_an_event_loop_is_cancelled_when_it_wakes(
 
 
 @pytest.mark.contract("LCK-04", "LCK-15")
-def test_a_frozen_waiter_is_stepped_over_and_served_when_it_wakes(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_a_frozen_waiter_is_stepped_over_and_served_when_it_wakes(
+    lock: counterfoil.Lock, children: Children, journal_url: str
+) -> None:
     """It costs those behind it no more than its own ttl, once."""
     with lock.hold("k"):
-        frozen = children(WAITER, path, "1s")
+        frozen = children(WAITER, journal_url, "1s")
         in_line(lock, 1)
-        following = [children(WAITER, path, "30s")]
+        following = [children(WAITER, journal_url, "30s")]
         in_line(lock, 2)
         frozen.freeze()
     assert following[0].hear()
-    following.append(children(WAITER, path, "30s"))
+    following.append(children(WAITER, journal_url, "30s"))
     in_line(lock, 2)
     following[0].say()
     assert following[1].hear()
@@ -302,10 +300,12 @@ def test_a_frozen_waiter_is_stepped_over_and_served_when_it_wakes(lock: counterf
 
 
 @pytest.mark.contract("LCK-04", "LCK-15")
-def test_a_frozen_waiter_keeps_nobody_from_a_key_that_is_free(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_a_frozen_waiter_keeps_nobody_from_a_key_that_is_free(
+    lock: counterfoil.Lock, children: Children, journal_url: str
+) -> None:
     """After its offer has passed the key is had by whoever asks, in line or not; and once awake it has its turn."""
     with lock.hold("k"):
-        frozen = children(WAITER, path, "3s")
+        frozen = children(WAITER, journal_url, "3s")
         in_line(lock, 1)
         frozen.freeze()
     assert not free(lock, "k")
@@ -317,18 +317,15 @@ def test_a_frozen_waiter_keeps_nobody_from_a_key_that_is_free(lock: counterfoil.
     with lock.hold("k"):
         frozen.wake()
         # It looks at the key when it wakes, and is offered it like anybody from then on.
-        wait_until(
-            lambda: (
-                (None,) == lock._read(lambda store: store.connection.execute("SELECT offered_until FROM cf_waiter").fetchone())
-            )
-        )
+        wait_until(lambda: [(None,)] == rows(journal_url, "SELECT offered_until FROM cf_waiter"))
     assert frozen.hear()
 
 
+@pytest.mark.sqlite_only("on PostgreSQL no process is inside a commit of the server's")
 @pytest.mark.contract("LCK-16")
-def test_a_process_that_is_frozen_in_a_commit_keeps_all_from_asking(children: Children, path: Path) -> None:
+def test_a_process_that_is_frozen_in_a_commit_keeps_all_from_asking(children: Children, journal_url: str) -> None:
     """They are told so after `busy_wait`, and leave nothing behind; when it goes on, everything does."""
-    with counterfoil.open(path, limits=counterfoil.Limits(busy_wait="100ms")) as journal:
+    with counterfoil.open(journal_url, limits=counterfoil.Limits(busy_wait="100ms")) as journal:
         lock = journal.lock("jobs")
         with lock.hold("mine"):
             frozen = children(
@@ -343,7 +340,7 @@ def test_a_process_that_is_frozen_in_a_commit_keeps_all_from_asking(children: Ch
                     journal.core.committer.submit(Freeze()).result()
                     say("went on")
                 """,
-                path,
+                journal_url,
             )
             assert frozen.hear() == "frozen"
             for ask in (lambda: lock.try_hold("k"), lambda: lock.hold("k", wait="1h"), lambda: lock.hold("mine", wait="1h")):
@@ -364,9 +361,9 @@ def test_a_process_that_is_frozen_in_a_commit_keeps_all_from_asking(children: Ch
 
 @pytest.mark.contract("LCK-16")
 def test_a_process_that_is_frozen_outside_of_a_commit_keeps_nobody(
-    lock: counterfoil.Lock, children: Children, path: Path
+    lock: counterfoil.Lock, children: Children, journal_url: str
 ) -> None:
-    frozen = children(HOLDER, path, "1h")
+    frozen = children(HOLDER, journal_url, "1h")
     frozen.hear()
     frozen.freeze()
     for _ in range(20):
@@ -381,8 +378,11 @@ def test_a_process_that_is_frozen_outside_of_a_commit_keeps_nobody(
 # Files beside the journal.
 
 
+@pytest.mark.sqlite_only("PostgreSQL has no files beside the journal")
 @pytest.mark.contract("LCK-08")
-def test_whatever_opens_and_closes_the_side_files_ends_no_lease(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_whatever_opens_and_closes_the_side_files_ends_no_lease(
+    lock: counterfoil.Lock, children: Children, journal_url: str
+) -> None:
     """In the holder's own process, where a classic lock would be gone; without bells all goes on, a little later."""
     other = children(
         """
@@ -405,7 +405,7 @@ def test_whatever_opens_and_closes_the_side_files_ends_no_lease(lock: counterfoi
                 say(touched)
                 hear()
         """,
-        path,
+        journal_url,
     )
     assert int(other.hear()) >= 4
     assert not free(lock, "k")
@@ -421,7 +421,7 @@ def test_whatever_opens_and_closes_the_side_files_ends_no_lease(lock: counterfoi
 @pytest.mark.contract("JRN-15", "LCK-01", "LCK-08")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_of_multiprocessing_opens_the_journal_for_itself(
-    children: Children, path: Path, tmp_path: Path, method: str
+    children: Children, journal_url: str, tmp_path: Path, method: str
 ) -> None:
     """It contends like anybody, waits for its parent, and what it inherits of the parent's lease is refused."""
     program = tmp_path / "program.py"
@@ -471,14 +471,14 @@ if __name__ == "__main__":
 """
     )
     child = children(
-        f"import runpy; sys.argv[1:] = {[str(path), method]!r}; runpy.run_path({str(program)!r}, run_name='__main__')"
+        f"import runpy; sys.argv[1:] = {[journal_url, method]!r}; runpy.run_path({str(program)!r}, run_name='__main__')"
     )
     assert ["True asks", "True", "True 0"] == [child.hear() for _ in range(3)]
 
 
 @pytest.mark.contract("JRN-15")
 def test_a_child_that_leaves_its_parents_block_is_refused_and_changes_nothing(
-    lock: counterfoil.Lock, children: Children, path: Path
+    lock: counterfoil.Lock, children: Children, journal_url: str
 ) -> None:
     """In both colours; it does not wait for a lock that a thread of the parent had."""
     holder = children(
@@ -496,7 +496,7 @@ def test_a_child_that_leaves_its_parents_block_is_refused_and_changes_nothing(
         except ForkedError:
             os._exit(7)
         """,
-        path,
+        journal_url,
     )
     assert holder.hear() == "7"
     assert not free(lock, "k")
@@ -510,7 +510,7 @@ def test_a_child_that_leaves_its_parents_block_is_refused_and_changes_nothing(
 
 @pytest.mark.contract("LCK-01", "LCK-04")
 def test_fifty_waiters_in_five_processes_come_in_the_order_in_which_they_asked(
-    lock: counterfoil.Lock, children: Children, path: Path
+    lock: counterfoil.Lock, children: Children, journal_url: str
 ) -> None:
     waits = """
     async def main():
@@ -526,7 +526,7 @@ def test_fifty_waiters_in_five_processes_come_in_the_order_in_which_they_asked(
             await asyncio.gather(*tasks)
     asyncio.run(main())
     """
-    started = [children(waits, path) for _ in range(5)]
+    started = [children(waits, journal_url) for _ in range(5)]
     assert ["ready"] * 5 == [child.hear() for child in started]
     with lock.hold("k"):
         for number in range(50):
@@ -544,7 +544,7 @@ def test_fifty_waiters_in_five_processes_come_in_the_order_in_which_they_asked(
 
 
 @pytest.mark.contract("LCK-01", "LCK-02", "LCK-05")
-def test_of_two_that_take_an_expired_key_one_gets_it(lock: counterfoil.Lock, children: Children, path: Path) -> None:
+def test_of_two_that_take_an_expired_key_one_gets_it(lock: counterfoil.Lock, children: Children, journal_url: str) -> None:
     """A thousand times, two processes at once; each fence is larger than all before."""
     core, rounds = lock._core, 1_000
     terms = checked_terms("jobs", "1h", "1ms", None)
@@ -569,7 +569,7 @@ def test_of_two_that_take_an_expired_key_one_gets_it(lock: counterfoil.Lock, chi
             say(0 if lease is None else lease.fence)
         os._exit(0)  # with all of them held
     """
-    takers = [children(takes, path) for _ in range(2)]
+    takers = [children(takes, journal_url) for _ in range(2)]
     assert ["ready"] * 2 == [taker.hear() for taker in takers]
     fences = []
     for key in range(rounds):
@@ -590,9 +590,9 @@ def test_of_two_that_take_an_expired_key_one_gets_it(lock: counterfoil.Lock, chi
 
 
 @pytest.mark.contract("LCK-01", "LCK-04", "LCK-08")
-def test_two_openings_of_one_file_are_two_holders(lock: counterfoil.Lock, path: Path) -> None:
+def test_two_openings_of_one_journal_are_two_holders(lock: counterfoil.Lock, journal_url: str) -> None:
     """One waits for the other, hears of its release, and of its end."""
-    other = counterfoil.open(path)
+    other = counterfoil.open(journal_url)
     theirs = other.lock("jobs", ttl="1h")
     held = theirs.hold("k")
     in_thread(held.__enter__)()
@@ -612,9 +612,9 @@ def test_two_openings_of_one_file_are_two_holders(lock: counterfoil.Lock, path: 
 
 
 @pytest.mark.contract("LCK-01")
-def test_two_files_have_nothing_to_do_with_each_other(lock: counterfoil.Lock, tmp_path: Path) -> None:
+def test_two_journals_have_nothing_to_do_with_each_other(lock: counterfoil.Lock, fresh_url: FreshURL) -> None:
     """The same lock and key in both, held by one thread at once."""
-    with counterfoil.open(tmp_path / "other.sqlite") as other, lock.hold("k") as one, other.lock("jobs").hold("k") as two:
+    with counterfoil.open(fresh_url()) as other, lock.hold("k") as one, other.lock("jobs").hold("k") as two:
         one.check()
         two.check()
         assert one.lease_id != two.lease_id

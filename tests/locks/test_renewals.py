@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,9 +62,10 @@ def watched(core: Core) -> Iterator[Syncs]:
         engine._decide_and_commit, engine._commit = decide, commit  # type: ignore[method-assign]
 
 
-def test_a_grant_is_synced_before_it_is_given(tmp_path: Path) -> None:
+@pytest.mark.sqlite_only("a pragma of the connection tells how it commits")
+def test_a_grant_is_synced_before_it_is_given(journal_url: str) -> None:
     """To who asks and to who waited; a release or a renewal that has a group to itself may be lost with the machine."""
-    with counterfoil.open(tmp_path / "journal.sqlite") as journal, watched(journal.core) as syncs:
+    with counterfoil.open(journal_url) as journal, watched(journal.core) as syncs:
         lock = journal.lock("jobs", ttl="1h")
         for _ in range(2):
             with lock.hold("k") as lease:
@@ -119,11 +119,11 @@ class Unheard(Keeper):
 
 
 @pytest.mark.contract("LCK-06")
-def test_a_renewal_that_the_store_does_not_take_is_tried_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_renewal_that_the_store_does_not_take_is_tried_more_often(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the ttl at first, and then several times in that."""
     now = 1_000.0
     monkeypatch.setattr("counterfoil.infrastructure.keeper.time.monotonic", lambda: now)
-    with counterfoil.open(":memory:") as journal:
+    with counterfoil.open(url) as journal:
         keeper, lease = Unheard(journal.core), Lease()
         keeper.keep(lease)
         assert [pytest.approx(3.0)] == keeper.delays

@@ -6,9 +6,9 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +20,9 @@ from counterfoil.testing import MovableClock
 from tests.locks.conftest import PATIENCE, events, free, in_thread, wait_until, writer_held
 
 
-@pytest.fixture(params=["file", "memory"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[counterfoil.Journal]:
-    with counterfoil.open(tmp_path / "journal.sqlite" if request.param == "file" else ":memory:") as journal:
+@pytest.fixture
+def journal(url: str) -> Iterator[counterfoil.Journal]:
+    with counterfoil.open(url) as journal:
         yield journal
 
 
@@ -198,12 +198,9 @@ def test_a_lease_can_be_let_go_before_its_block_ends(journal: counterfoil.Journa
 
 
 @pytest.mark.contract("LCK-10", "LCK-05")
-def test_extending_moves_the_deadline(tmp_path: Path) -> None:
+def test_extending_moves_the_deadline(journal_url: str) -> None:
     clock = MovableClock()
-    with (
-        counterfoil.open(tmp_path / "journal.sqlite", clock=clock) as journal,
-        journal.lock("jobs", ttl="20s").hold("k") as lease,
-    ):
+    with counterfoil.open(journal_url, clock=clock) as journal, journal.lock("jobs", ttl="20s").hold("k") as lease:
         clock.advance("15s")
         lease.extend()
         assert timedelta(seconds=20) == lease.remaining
@@ -220,6 +217,32 @@ class Stop(BaseException):
     """What a signal's handler raises, wherever the thread is."""
 
 
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """
+    Yield what another thread calls to have `Stop` raised here, once.
+
+    The signal is sent until it is heard: one that comes when this thread is just about to wait is heard when the wait is over.
+    """
+    here, heard = threading.get_ident(), threading.Event()
+
+    def stop(*_: object) -> None:
+        if not heard.is_set():
+            heard.set()
+            raise Stop
+
+    def interrupt() -> None:
+        while not heard.is_set():
+            signal.pthread_kill(here, signal.SIGUSR1)
+            heard.wait(0.1)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.contract("LCK-15")
 @pytest.mark.parametrize("command", [Hold, Advance, None])
 def test_an_interruption_of_the_wait_gives_the_place_or_the_lease_back(
@@ -231,7 +254,7 @@ def test_an_interruption_of_the_wait_gives_the_place_or_the_lease_back(
     if command is not Hold:
         in_thread(holder.__enter__)()
 
-    def interrupt() -> None:
+    def interrupt_in_time() -> None:
         if command is None:
             in_line(lock, 1)
         else:
@@ -239,24 +262,16 @@ def test_an_interruption_of_the_wait_gives_the_place_or_the_lease_back(
                 in_line(lock, 1)
                 journal.core.committer.submit(ReleaseKey(mine))
             assert held.taken.wait(PATIENCE)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        interrupt()
 
-    def stop(*_: object) -> None:
-        raise Stop
-
-    main = threading.get_ident()
-    before = signal.signal(signal.SIGUSR1, stop)
-    try:
-        if command is Advance:
-            assert holder._held is not None
-            mine = holder._held.ticket
-        with writer_held(journal.core, command or Stop) as held:
-            done = in_thread(interrupt)
-            with pytest.raises(Stop):
-                lock.hold("k", wait="1h").__enter__()
-            done()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    if command is Advance:
+        assert holder._held is not None
+        mine = holder._held.ticket
+    with interruptible() as interrupt, writer_held(journal.core, command or Stop) as held:
+        done = in_thread(interrupt_in_time)
+        with pytest.raises(Stop):
+            lock.hold("k", wait="1h").__enter__()
+        done()
     in_line(lock, 0)
     if command is None:
         in_thread(lambda: holder.__exit__(None, None, None))()
@@ -266,36 +281,28 @@ def test_an_interruption_of_the_wait_gives_the_place_or_the_lease_back(
 def test_an_interruption_of_the_release_leaves_the_key_free(journal: counterfoil.Journal) -> None:
     lock = journal.lock("jobs")
 
-    def stop(*_: object) -> None:
-        raise Stop
-
-    def interrupt() -> None:
+    def interrupt_in_time() -> None:
         assert held.taken.wait(PATIENCE)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        interrupt()
 
-    main = threading.get_ident()
-    before = signal.signal(signal.SIGUSR1, stop)
-    try:
-        with writer_held(journal.core, ReleaseKey) as held:
-            holding = lock.hold("k")
-            holding.__enter__()
-            done = in_thread(interrupt)
-            with pytest.raises(Stop):
-                holding.__exit__(None, None, None)
-            done()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with interruptible() as interrupt, writer_held(journal.core, ReleaseKey) as held:
+        holding = lock.hold("k")
+        holding.__enter__()
+        done = in_thread(interrupt_in_time)
+        with pytest.raises(Stop):
+            holding.__exit__(None, None, None)
+        done()
     wait_until(lambda: free(lock, "k"))
 
 
-async def test_a_thread_with_an_event_loop_is_refused(tmp_path: Path) -> None:
+async def test_a_thread_with_an_event_loop_is_refused(journal_url: str) -> None:
     """And beside it, in a thread of its own, a hold is fine."""
 
     def hold() -> int:
         with lock.hold("k") as lease:
             return lease.fence
 
-    with counterfoil.open(tmp_path / "journal.sqlite") as journal:
+    with counterfoil.open(journal_url) as journal:
         lock = journal.lock("jobs")
         with pytest.raises(WrongThread):
             lock.hold("k").__enter__()
@@ -304,10 +311,9 @@ async def test_a_thread_with_an_event_loop_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("LCK-06")
-def test_closing_the_journal_ends_leases_and_waits(tmp_path: Path) -> None:
+def test_closing_the_journal_ends_leases_and_waits(journal_url: str) -> None:
     """Who holds is told, who waits is answered, who asks later is refused, and the key is free."""
-    path = tmp_path / "journal.sqlite"
-    journal = counterfoil.open(path)
+    journal = counterfoil.open(journal_url)
     lock = journal.lock("jobs")
     go = threading.Event()
 
@@ -331,7 +337,7 @@ def test_closing_the_journal_ends_leases_and_waits(tmp_path: Path) -> None:
         holder()
     with pytest.raises(counterfoil.Closed):
         wait()
-    with counterfoil.open(path) as again:
+    with counterfoil.open(journal_url) as again:
         assert free(again.lock("jobs"), "k")
 
 
