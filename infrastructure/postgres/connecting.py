@@ -162,7 +162,6 @@ def _look(connection: Connection) -> _Facts:
 
 # Poolers.
 
-_LOOKS: Final = 3
 _direct: Final[set[str]] = set()
 """What was found to be connected with without such a pooler; it is tried once in a process."""
 
@@ -175,11 +174,9 @@ def _is_shared(connection: Connection, facts: _Facts, address: Address, conninfo
     with open_connection(conninfo) as other:
         other.silence_s = connection.silence_s
         _set(other, {"default_transaction_isolation": "read committed"})
-        # A pooler gives an idle session, or the only one, to a transaction that begins: the other's or, next time, this one's.
+        # A pooler gives an idle session, or the only one, to the transaction that begins; and then another one to this connection.
         with other.transaction():
             if _look(other).mark == facts.mark or _look(connection) != facts:
                 return True
-        if any(_look(connection) != facts for _ in range(_LOOKS)):
-            return True
     _direct.add(address.conninfo)
     return False

@@ -1,0 +1,19 @@
+"""What the tests of PostgreSQL share beside its server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.postgres_server import Server
+
+
+@pytest.fixture
+def standby(own_postgres: Server) -> Iterator[Server]:
+    """A server that is a standby until the end of the test, unless it is promoted before: without a primary, which needs none."""
+    own_postgres.stop()
+    (own_postgres.folder / "data" / "standby.signal").touch()
+    own_postgres.start()
+    yield own_postgres
+    own_postgres.execute("SELECT pg_promote() WHERE pg_is_in_recovery()")
