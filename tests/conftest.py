@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,16 @@ settings.register_profile("counterfoil", deadline=None)
 settings.load_profile("counterfoil")
 
 FreshURL = Callable[[], str]
+
+
+class Site(NamedTuple):
+    """Where processes work beside a test: a folder for what they note, and the journal that they share."""
+
+    folder: Path
+    url: str
+
+
+NewSite = Callable[[], Site]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +79,24 @@ def fresh_url(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) ->
 def journal_url(fresh_url: FreshURL) -> str:
     """Where the journal of this test is: not there yet, and for any process to open."""
     return fresh_url()
+
+
+@pytest.fixture
+def new_site(fresh_url: FreshURL, tmp_path: Path) -> NewSite:
+    """Make an empty folder and name a journal that is not there yet."""
+    numbers = count(1)
+
+    def new() -> Site:
+        folder = tmp_path / f"site-{next(numbers)}"
+        folder.mkdir()
+        return Site(folder, fresh_url())
+
+    return new
+
+
+@pytest.fixture
+def site(new_site: NewSite) -> Site:
+    return new_site()
 
 
 @pytest.fixture

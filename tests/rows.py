@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -51,6 +52,11 @@ def divided(url: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(query=urlencode(words))), schema
 
 
+def is_there(url: str) -> bool:
+    """Tell whether anybody has made the journal."""
+    return rows(url, "SELECT to_regclass('cf_head')") != [(None,)] if is_postgres(url) else Path(url).exists()
+
+
 def rows(url: str, sql: str, *values: Any) -> list[Row]:
     """Return the rows of a query."""
     with database(url) as connection:
@@ -72,3 +78,19 @@ class Reads(Protocol):
 def rows_in(core: Reads, sql: str) -> list[Row]:
     """Return the rows of a query through an opening, which alone can look into a journal in memory."""
     return core.read(lambda store: [tuple(row) for row in store.connection.execute(sql).fetchall()])
+
+
+def all_rows_in(core: Reads) -> list[str]:
+    """Return all that lies in the database of a journal, row by row, to look for what is not to be there."""
+
+    def read(store: Store) -> list[str]:
+        connection = store.connection
+        names = (
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+            if isinstance(connection, sqlite3.Connection)
+            else "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        )
+        tables = [name for (name,) in connection.execute(names).fetchall()]
+        return [f"{table}: {row!r}" for table in tables for row in connection.execute(f'SELECT * FROM "{table}"').fetchall()]
+
+    return core.read(read)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import counterfoil
+from tests.conftest import Site
 from tests.runtime.conftest import Aftermath, aftermath
 
 ROOT = Path(counterfoil.__file__).parents[1]
@@ -170,22 +171,29 @@ def message(event_id: str, text: str = "hello", **more: str) -> dict[str, str]:
 
 
 class Fleet:
-    """The workers of one test, on the journal of one folder; those that are left are killed when the test ends."""
+    """The workers of one test, on one journal; those that are left are killed when the test ends."""
 
-    def __init__(self, forker: Forker, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, forker: Forker, site: Site) -> None:
+        self.site = site
         self.workers: list[Worker] = []
         self._forker = forker
 
     def start(self, name: str = "", *, openings: int = 1, pace: float = 0, **limits: Any) -> Worker:
         """Start a worker; limits are those of its openings, and the pace is the seconds that a turn takes."""
         name = name or f"w{len(self.workers)}"
-        job = {"name": name, "folder": str(self.folder), "openings": openings, "pace": pace, "limits": limits}
+        job = {
+            "name": name,
+            "folder": str(self.site.folder),
+            "url": self.site.url,
+            "openings": openings,
+            "pace": pace,
+            "limits": limits,
+        }
         self.workers.append(Worker(self._forker, job))
         return self.workers[-1]
 
     def _lines(self) -> list[list[str]]:
-        path = self.folder / "order"
+        path = self.site.folder / "order"
         return [line.split("\t") for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
     @property
@@ -205,7 +213,7 @@ class Fleet:
 
     def look(self) -> AbstractContextManager[Aftermath]:
         """Look at the journal, without changing it."""
-        return aftermath(self.folder)
+        return aftermath(self.site)
 
     def types(self, *operation_ids: str) -> list[str]:
         """The types of the events in order; of some operations, if they are named."""
@@ -227,7 +235,7 @@ def forker() -> Iterator[Forker]:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, forker: Forker) -> Iterator[Fleet]:
-    fleet = Fleet(forker, tmp_path)
+def fleet(site: Site, forker: Forker) -> Iterator[Fleet]:
+    fleet = Fleet(forker, site)
     yield fleet
     fleet.end()

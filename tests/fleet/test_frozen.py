@@ -43,6 +43,7 @@ def test_a_worker_frozen_past_its_ttl_cannot_settle(fleet: Fleet) -> None:
         assert left.journal.verify().agrees
 
 
+@pytest.mark.sqlite_only("on PostgreSQL no worker is inside a commit of the server's, and a frozen one stops nobody")
 @pytest.mark.contract("LCK-16", "ADM-06", "ADM-07", "JRN-09")
 @pytest.mark.parametrize("end", ["continued", "killed"])
 def test_a_worker_frozen_in_a_commit_stops_every_writer(fleet: Fleet, end: str) -> None:
@@ -92,6 +93,7 @@ def test_a_worker_frozen_in_a_commit_stops_every_writer(fleet: Fleet, end: str) 
         assert left.journal.verify().agrees
 
 
+@pytest.mark.sqlite_only("on PostgreSQL no worker is inside a commit of the server's, and a frozen one stops nobody")
 @pytest.mark.contract("LCK-16", "RUN-13", "RUN-09", "RCN-01")
 def test_a_worker_that_leaves_while_another_is_frozen_in_a_commit_leaves_its_route(fleet: Fleet) -> None:
     """

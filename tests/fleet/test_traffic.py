@@ -11,8 +11,7 @@ from tests.fleet.conftest import Fleet, message
 from tests.fleet.traffic import Traffic, check
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from tests.conftest import NewSite
     from tests.fleet.conftest import Forker
 
 AT_ONCE = 4
@@ -47,11 +46,12 @@ def test_a_fleet_answers_everything_once_and_in_order(fleet: Fleet, workers: int
 
 @pytest.mark.contract("JRN-09", "JRN-03")
 @pytest.mark.parametrize("accepted", [0, 1, 2])
-def test_workers_killed_while_they_make_a_journal_leave_it_to_the_others(tmp_path: Path, forker: Forker, accepted: int) -> None:
+def test_workers_killed_while_they_make_a_journal_leave_it_to_the_others(
+    new_site: NewSite, forker: Forker, accepted: int
+) -> None:
     """Six open an empty one together, and some are killed as soon as so many of them have admitted something."""
-    for folder in (tmp_path / str(number) for number in range(5)):
-        folder.mkdir()
-        fleet = Fleet(forker, folder)
+    for _ in range(5):
+        fleet = Fleet(forker, new_site())
         workers = [fleet.start() for _ in range(6)]
         admitting = [worker.tell("admit", event=message(f"e{place}", "hold")) for place, worker in enumerate(workers)]
         for worker, number in zip(workers[:accepted], admitting, strict=False):

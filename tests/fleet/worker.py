@@ -19,6 +19,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +35,7 @@ from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
 from counterfoil.infrastructure.runtime import Runtime
 from counterfoil.infrastructure.unit import Unit
-from tests.sqlite import sqlite_engine
+from tests.commits import around_commits
 
 OPERATOR = Identity(tenant="ops", principal="olga", permissions=frozenset({OPERATE}), verified=True)
 GRANT = Grant(identity=Identity(tenant="acme", principal="ann", verified=True), aliases=("agent",))
@@ -73,7 +74,6 @@ class Opening:
         self.go = threading.Event()
         self.runtime = Runtime(journal, authorize=self.authorize, resolve_agent=self.resolve_agent, deliver=self.deliver)
         self._run_group = journal.core.committer._run_group
-        self._commit = sqlite_engine(journal.core)._commit
         journal.core.committer._run_group = self.run_group
 
     # The host.
@@ -128,14 +128,14 @@ class Opening:
     def pause_next_commit(self) -> None:
         """Have the next commit that appends events wait, with everything written and every lock had, until it is told to go."""
 
-        def paused(unit: Unit) -> bool:
+        def paused(unit: Unit, commit: Callable[[], bool]) -> bool:
             if unit.changes.events:
-                sqlite_engine(self.journal.core)._commit = self._commit  # type: ignore[method-assign]
+                undo()
                 self.worker.report("committing")
                 self.go.wait()
-            return self._commit(unit)
+            return commit()
 
-        sqlite_engine(self.journal.core)._commit = paused  # type: ignore[method-assign]
+        undo = around_commits(self.journal.core, paused)
 
 
 class Worker:
@@ -144,7 +144,7 @@ class Worker:
     def __init__(self, channel: socket.socket, job: dict[str, Any]) -> None:
         self.name: str = job["name"]
         self.order = Path(job["folder"]) / "order"
-        self._path = Path(job["folder"]) / "journal.sqlite"
+        self._url: str = job["url"]
         self._limits = Limits(**job["limits"])
         self._openings: int = job["openings"]
         self.pace: float = job["pace"]
@@ -168,7 +168,7 @@ class Worker:
         reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=LONGEST_LINE)
         async with AsyncExitStack() as stack:
             for _ in range(self._openings):
-                journal = await stack.enter_async_context(open_async(self._path, limits=self._limits))
+                journal = await stack.enter_async_context(open_async(self._url, limits=self._limits))
                 self.openings.append(Opening(self, journal))
                 await stack.enter_async_context(self.openings[-1].runtime)
             async with asyncio.TaskGroup() as obeying:

@@ -321,7 +321,7 @@ def test_a_frozen_waiter_keeps_nobody_from_a_key_that_is_free(
     assert frozen.hear()
 
 
-@pytest.mark.sqlite_only("on PostgreSQL no process is inside a commit of the server's")
+@pytest.mark.sqlite_only("on PostgreSQL no process is inside a commit of the server's, and a frozen one stops nobody")
 @pytest.mark.contract("LCK-16")
 def test_a_process_that_is_frozen_in_a_commit_keeps_all_from_asking(children: Children, journal_url: str) -> None:
     """They are told so after `busy_wait`, and leave nothing behind; when it goes on, everything does."""

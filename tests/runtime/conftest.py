@@ -37,6 +37,8 @@ from counterfoil.infrastructure.rows import EventRow
 from counterfoil.infrastructure.runtime import Resumed, Runtime
 from counterfoil.infrastructure.store import Store
 from counterfoil.testing import MovableClock
+from tests.conftest import Site
+from tests.rows import Row, rows_in
 
 ROOT = Path(counterfoil.__file__).parents[1]
 
@@ -80,7 +82,7 @@ class Held:
 class Host:
     """One opening with its runtime. What a callback does is an attribute, plain or async."""
 
-    def __init__(self, url: Path | str, clock: MovableClock | None, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, clock: MovableClock | None, options: dict[str, Any]) -> None:
         keep_inbound = options.pop("keep_inbound", None)
         runtime = {name: options.pop(name) for name in ("deliver_timeout",) if name in options}
         self.clock = clock
@@ -219,9 +221,13 @@ class Host:
         assert operation is not None
         return operation
 
+    async def rows(self, sql: str) -> list[Row]:
+        """The rows of a query."""
+        return await asyncio.to_thread(rows_in, self.core, sql)
+
     async def count(self, table: str) -> int:
-        sql = f"SELECT count(*) FROM {table}"
-        return int(await self.core.read_async(lambda store: store.connection.execute(sql).fetchone()[0]))
+        ((number,),) = await self.rows(f"SELECT count(*) FROM {table}")
+        return int(number)
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         """Wait until something holds; it is looked at again after each commit of this host."""
@@ -288,17 +294,17 @@ def route_tasks() -> set[asyncio.Task[Any]]:
 class Hosts:
     """Open hosts; what was opened is closed when the test ends."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.clock = MovableClock()
         self._opened: list[Host] = []
 
-    async def open(self, url: Path | str | None = None, *, real_time: bool = False, **options: Any) -> Host:
+    async def open(self, url: str | None = None, *, real_time: bool = False, **options: Any) -> Host:
         """
-        Open the journal at `path`, on the clock that all hosts of the test share. Options are limits, and those of journal and
+        Open the journal of the test, on the clock that all hosts of the test share. Options are limits, and those of journal and
         runtime.
         """
-        host = Host(url or self.path, None if real_time else self.clock, options)
+        host = Host(url or self.url, None if real_time else self.clock, options)
         self._opened.append(await host.open())
         return host
 
@@ -308,16 +314,16 @@ class Hosts:
 
 
 @pytest.fixture
-async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
-    hosts = Hosts(tmp_path / "journal.sqlite")
+async def hosts(journal_url: str) -> AsyncIterator[Hosts]:
+    hosts = Hosts(journal_url)
     yield hosts
     await hosts.close()
 
 
-@pytest.fixture(params=["file", "memory"])
-async def host(request: pytest.FixtureRequest, hosts: Hosts) -> Host:
+@pytest.fixture
+async def host(url: str, hosts: Hosts) -> Host:
     """One host on each kind of store."""
-    return await hosts.open(":memory:" if request.param == "memory" else None)
+    return await hosts.open(url)
 
 
 @pytest.fixture
@@ -347,9 +353,9 @@ class Workers:
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
-    def start(self, folder: Path, **job: Any) -> int:
-        """Start a worker on the journal in a folder; return its process id."""
-        return self._ask(start={"folder": str(folder), **job})
+    def start(self, site: Site, **job: Any) -> int:
+        """Start a worker; return its process id."""
+        return self._ask(start={"folder": str(site.folder), "url": site.url, **job})
 
     def wait(self, pid: int) -> int:
         """Wait for a worker's end: its exit status, or minus the signal that ended it."""
@@ -359,8 +365,8 @@ class Workers:
         os.kill(pid, signal.SIGKILL)
         return self.wait(pid)
 
-    def run(self, folder: Path, **job: Any) -> int:
-        return self.wait(self.start(folder, **job))
+    def run(self, site: Site, **job: Any) -> int:
+        return self.wait(self.start(site, **job))
 
     def close(self) -> None:
         with self._process as process:
@@ -376,7 +382,7 @@ def workers() -> Iterator[Workers]:
 
 
 class Aftermath:
-    """What is left of a folder in which workers ran: the journal as they left it, and what they noted."""
+    """What is left where workers ran: the journal as they left it, and what they noted."""
 
     def __init__(self, folder: Path, journal: Journal) -> None:
         self.folder = folder
@@ -416,12 +422,14 @@ class Aftermath:
     def operations(self) -> dict[str, Operation]:
         """Every operation by the platform's event id, in order of admission."""
 
+        admitted = rows_in(
+            self.journal.core,
+            "SELECT external_id, originator_id FROM cf_external_id JOIN cf_event USING (position)"
+            " WHERE type = 'operation.admitted' ORDER BY position",
+        )
+
         def read(store: Store) -> dict[str, Operation]:
-            rows = store.connection.execute(
-                "SELECT external_id, originator_id FROM cf_external_id JOIN cf_event USING (position)"
-                " WHERE type = 'operation.admitted' ORDER BY position"
-            ).fetchall()
-            found = {event_id: store.operation(operation_id) for event_id, operation_id in rows}
+            found = {event_id: store.operation(operation_id) for event_id, operation_id in admitted}
             return {event_id: operation for event_id, operation in found.items() if operation is not None}
 
         return self.journal._read(read)
@@ -438,12 +446,12 @@ class Aftermath:
 
 
 @contextmanager
-def aftermath(folder: Path) -> Iterator[Aftermath]:
-    with open_journal(folder / "journal.sqlite", readonly=True) as journal:
-        yield Aftermath(folder, journal)
+def aftermath(site: Site) -> Iterator[Aftermath]:
+    with open_journal(site.url, readonly=True) as journal:
+        yield Aftermath(site.folder, journal)
 
 
 @pytest.fixture
-def look() -> Callable[[Path], AbstractContextManager[Aftermath]]:
+def look() -> Callable[[Site], AbstractContextManager[Aftermath]]:
     """Look at what workers left, without changing it."""
     return aftermath

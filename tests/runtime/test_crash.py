@@ -13,9 +13,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.conftest import NewSite, Site
     from tests.runtime.conftest import Aftermath, Workers
 
-    Look: TypeAlias = Callable[[Path], AbstractContextManager[Aftermath]]
+    Look: TypeAlias = Callable[[Site], AbstractContextManager[Aftermath]]
 
 KILLED = -signal.SIGKILL
 Moment: TypeAlias = Literal["before", "after"]
@@ -74,11 +75,11 @@ def open_work(left: Aftermath) -> list[tuple[str, int]]:
 
 @pytest.mark.contract("RUN-02", "RUN-04", "RUN-08", "RPL-01", "RPL-02", "RPL-03", "ADM-02", "RCN-03", "RCN-04", "JRN-03")
 @pytest.mark.parametrize("crash", TABLE, ids=lambda crash: str(crash.at))
-def test_the_crash_table(tmp_path: Path, workers: Workers, look: Look, crash: Crash) -> None:
+def test_the_crash_table(site: Site, workers: Workers, look: Look, crash: Crash) -> None:
     """Nothing is answered twice but by an operator who took the risk, and nothing is lost without being listed."""
     where = {"die_in": crash.at} if isinstance(crash.at, str) else {"die_at": crash.at}
-    assert KILLED == workers.run(tmp_path, events=[EVENT], **where)
-    with look(tmp_path) as left:
+    assert KILLED == workers.run(site, events=[EVENT], **where)
+    with look(site) as left:
         operation = left.operations().get("m1")
         assert (crash.phase, crash.reply) == ((operation.phase, operation.reply) if operation else (None, "none"))
         assert crash.acknowledged is ("m1" in left.acknowledged)
@@ -89,16 +90,16 @@ def test_the_crash_table(tmp_path: Path, workers: Workers, look: Look, crash: Cr
             row.holder_alive for row in left.unresolved.values() if row.state == "executing"
         ]
         assert left.journal.verify().agrees
-    assert 0 == workers.run(tmp_path)
-    with look(tmp_path) as left:
+    assert 0 == workers.run(site)
+    with look(site) as left:
         assert crash.resumed == len(left.answers)
-    assert 0 == workers.run(tmp_path, events=[EVENT, EVENT])
-    with look(tmp_path) as left:
+    assert 0 == workers.run(site, events=[EVENT, EVENT])
+    with look(site) as left:
         assert crash.redelivered == len(left.answers)
         reconciles = open_work(left)
         assert (crash.filed == "execution_unknown" or crash.reply == "pending") is bool(reconciles)
-    assert 0 == workers.run(tmp_path, events=[EVENT], reconciles=reconciles)
-    with look(tmp_path) as left:
+    assert 0 == workers.run(site, events=[EVENT], reconciles=reconciles)
+    with look(site) as left:
         operation = left.operations()["m1"]
         assert crash.reconciled == len(left.answers)
         assert crash.filed == (operation.phase if operation.phase == "execution_unknown" else operation.reply)
@@ -123,29 +124,28 @@ KINDS: dict[str, list[dict[str, str]]] = {
 @pytest.mark.contract("RUN-02", "RUN-03", "RUN-04", "RUN-08", "RPL-03", "RCN-01", "JRN-03")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_every_append_of_turns_of_every_kind(tmp_path: Path, workers: Workers, look: Look, kind: str, moment: Moment) -> None:
+def test_every_append_of_turns_of_every_kind(new_site: NewSite, workers: Workers, look: Look, kind: str, moment: Moment) -> None:
     """Several messages on a route and beside it, until a run is through without reaching the append it was to die at."""
     incoming = KINDS[kind]
     number = 0
     while True:
         number += 1
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        status = workers.run(folder, events=incoming, kind=kind, die_at=(number, moment))
+        site = new_site()
+        status = workers.run(site, events=incoming, kind=kind, die_at=(number, moment))
         assert status in (0, KILLED)
-        with look(folder) as left:
+        with look(site) as left:
             check(left, incoming, kind)
-        assert 0 == workers.run(folder, kind=kind)
-        with look(folder) as left:
+        assert 0 == workers.run(site, kind=kind)
+        with look(site) as left:
             check(left, incoming, kind)
             assert "accepted" not in {row.state for row in left.unresolved.values()}
-        assert 0 == workers.run(folder, events=incoming, kind=kind)
-        with look(folder) as left:
+        assert 0 == workers.run(site, events=incoming, kind=kind)
+        with look(site) as left:
             check(left, incoming, kind)
             assert {event["event_id"] for event in incoming} == set(left.operations())
             reconciles = open_work(left)
-        assert 0 == workers.run(folder, reconciles=reconciles)
-        with look(folder) as left:
+        assert 0 == workers.run(site, reconciles=reconciles)
+        with look(site) as left:
             assert {} == left.unresolved
             assert left.journal.verify().agrees
             assert sorted(set(left.ran)) == sorted(left.ran)
@@ -190,17 +190,17 @@ def check(left: Aftermath, incoming: list[dict[str, Any]], kind: str) -> None:
     ids=str,
 )
 def test_a_kill_in_a_resend(
-    tmp_path: Path, workers: Workers, look: Look, at: tuple[int, Moment] | str, reply: str, attempts: int, answers: int
+    site: Site, workers: Workers, look: Look, at: tuple[int, Moment] | str, reply: str, attempts: int, answers: int
 ) -> None:
     """The resend is claimed before the send, so a second operator knows that the first may have sent."""
-    assert 0 == workers.run(tmp_path, events=[EVENT], kind="unreachable")
-    with look(tmp_path) as left:
+    assert 0 == workers.run(site, events=[EVENT], kind="unreachable")
+    with look(site) as left:
         reconciles = open_work(left)
         assert ["delivery_failed"] == [row.reply_state for row in left.unresolved.values()]
     where = {"die_in": at} if isinstance(at, str) else {"die_at": at}
-    assert KILLED == workers.run(tmp_path, reconciles=reconciles, **where)
-    assert 0 == workers.run(tmp_path, events=[EVENT], reconciles=reconciles if reply == "pending" else [])
-    with look(tmp_path) as left:
+    assert KILLED == workers.run(site, reconciles=reconciles, **where)
+    assert 0 == workers.run(site, events=[EVENT], reconciles=reconciles if reply == "pending" else [])
+    with look(site) as left:
         operation = left.operations()["m1"]
         assert (reply, attempts) == (operation.reply, operation.attempts)
         assert answers == len(left.answers)
@@ -210,13 +210,13 @@ def test_a_kill_in_a_resend(
 
 
 @pytest.mark.contract("RUN-09", "RUN-03", "LCK-08", "JRN-09")
-def test_a_waiting_process_takes_over_from_one_that_was_killed(tmp_path: Path, workers: Workers, look: Look) -> None:
+def test_a_waiting_process_takes_over_from_one_that_was_killed(site: Site, workers: Workers, look: Look) -> None:
     """It had an event behind what the other was at work on; the lease had most of its 30 s to go."""
-    holder = workers.start(tmp_path, events=events("m1"), kind="hangs")
-    until(tmp_path / "ran", "m1")
-    waiting = workers.start(tmp_path, events=events("m2", "m3"))
-    until(tmp_path / "acknowledged", "m3")
-    with look(tmp_path) as left:
+    holder = workers.start(site, events=events("m1"), kind="hangs")
+    until(site.folder / "ran", "m1")
+    waiting = workers.start(site, events=events("m2", "m3"))
+    until(site.folder / "acknowledged", "m3")
+    with look(site) as left:
         assert [True] == [row.holder_alive for row in left.unresolved.values() if row.state == "executing"]
         assert [] == left.answers
     assert KILLED == workers.kill(holder)
@@ -224,7 +224,7 @@ def test_a_waiting_process_takes_over_from_one_that_was_killed(tmp_path: Path, w
     assert 0 == workers.wait(waiting)
     assert time.monotonic() - killed_at < 15
 
-    with look(tmp_path) as left:
+    with look(site) as left:
         assert ["m2", "m3"] == left.answers
         assert [left.operations()["m1"].operation_id] == list(left.unresolved)
         assert ["m1", "m2", "m3"] == left.ran

@@ -169,11 +169,7 @@ async def test_the_message_id_is_kept_where_it_is_an_id(host: Host, message_id: 
     host.on_deliver = lambda reply: message_id
     operation_ids = await asyncio.gather(*(host.accept(f"m{number}", f"c{number}") for number in range(3)))
     await host.drain()
-    rows = await host.core.read_async(
-        lambda store: store.connection.execute(
-            "SELECT external_id FROM cf_external_id JOIN cf_event USING (position) WHERE type = 'reply.delivered'"
-        ).fetchall()
-    )
+    rows = await host.rows("SELECT external_id FROM cf_external_id JOIN cf_event USING (position) WHERE type = 'reply.delivered'")
 
     assert [(message_id,)] * 3 * kept == rows
     assert {"delivered"} == {(await host.operation(operation_id)).reply for operation_id in operation_ids}

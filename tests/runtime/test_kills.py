@@ -6,20 +6,21 @@ import signal
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 from counterfoil.demo import traffic
+from tests.rows import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.conftest import Site
     from tests.runtime.conftest import Aftermath, Workers
 
-    Look: TypeAlias = Callable[[Path], AbstractContextManager[Aftermath]]
+    Look: TypeAlias = Callable[[Site], AbstractContextManager[Aftermath]]
 
 OVERLAP = 10
 """Acknowledged events that the platform delivers again after a restart, with all that were not acknowledged."""
@@ -36,7 +37,7 @@ def undelivered(left: Aftermath, events: list[dict[str, str]]) -> list[dict[str,
 @pytest.mark.slow
 @pytest.mark.contract("RUN-02", "RUN-03", "RUN-08", "RPL-03", "ADM-05", "JRN-03")
 @pytest.mark.parametrize(("kills", "processes", "seed"), [(50, 1, 1), (12, 2, 2)])
-def test_random_kills(tmp_path: Path, workers: Workers, look: Look, kills: int, processes: int, seed: int) -> None:
+def test_random_kills(site: Site, workers: Workers, look: Look, kills: int, processes: int, seed: int) -> None:
     """
     No event is answered twice, and none is silently lost: one without an answer is listed, or never was acknowledged.
 
@@ -47,30 +48,30 @@ def test_random_kills(tmp_path: Path, workers: Workers, look: Look, kills: int, 
     lives: Counter[int] = Counter()
     for _ in range(kills):
         incoming = events
-        if (tmp_path / "journal.sqlite").exists():
-            with look(tmp_path) as left:
+        if is_there(site.url):
+            with look(site) as left:
                 incoming = undelivered(left, events)
-        started = [workers.start(tmp_path, events=incoming, kind="traffic") for _ in range(processes)]
+        started = [workers.start(site, events=incoming, kind="traffic") for _ in range(processes)]
         time.sleep(chance.uniform(0, LONGEST_LIFE))  # the moment of the kill is what is random here
         for pid in chance.sample(started, len(started)):
             lives[workers.kill(pid)] += 1
-    with look(tmp_path) as left:
+    with look(site) as left:
         killed_with = check(left, events)
         assert left.journal.verify().agrees
-    assert 0 == workers.run(tmp_path, kind="traffic")
-    with look(tmp_path) as left:
+    assert 0 == workers.run(site, kind="traffic")
+    with look(site) as left:
         check(left, events)
         assert "accepted" not in {row.state for row in left.unresolved.values()}
-    assert 0 == workers.run(tmp_path, events=events, kind="traffic")
-    with look(tmp_path) as left:
+    assert 0 == workers.run(site, events=events, kind="traffic")
+    with look(site) as left:
         check(left, events)
         assert [event["event_id"] for event in events] == sorted(left.operations())
         assert len(events) == len(set(left.answers) | unanswered(left))
         assert left.journal.verify().agrees
         reconciles = [(row.operation_id, row.version) for row in left.unresolved.values()]
-    assert 0 == workers.run(tmp_path, reconciles=reconciles, kind="traffic")
+    assert 0 == workers.run(site, reconciles=reconciles, kind="traffic")
 
-    with look(tmp_path) as left:
+    with look(site) as left:
         assert {} == left.unresolved
         assert sorted(set(left.ran)) == sorted(left.ran)
     assert lives[-signal.SIGKILL] >= kills * processes * 0.8, f"most workers were done before they were killed: {lives}"

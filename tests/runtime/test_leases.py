@@ -310,17 +310,12 @@ async def test_two_processes_hammer_one_route_and_keep_its_order(hosts: Hosts) -
         await asyncio.gather(*(host.accept(f"{name}{number}") for name, host in zip("ab", both, strict=True)))
     for host in both * 2:
         await host.drain()
-    admitted = await both[0].core.read_async(
-        lambda store: [
-            row[0]
-            for row in store.connection.execute(
-                "SELECT external_id FROM cf_external_id JOIN cf_event USING (position) WHERE type = 'operation.admitted'"
-                " ORDER BY position"
-            )
-        ]
+    admitted = await both[0].rows(
+        "SELECT external_id FROM cf_external_id JOIN cf_event USING (position)"
+        " WHERE type = 'operation.admitted' ORDER BY position"
     )
 
-    assert admitted == order
+    assert [event_id for (event_id,) in admitted] == order
     assert 24 == len(both[0].sent) + len(both[1].sent)
     assert 0 == await both[0].count("cf_queues_v1")
 

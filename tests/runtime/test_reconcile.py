@@ -151,16 +151,12 @@ async def test_what_is_filed_with_and_without_the_acknowledgment(
     filing = next(row for row in after[len(before) :] if row.originator_id == operation_id)
     assert "operator" == filing.actor_kind
     assert "looked_at" == filing.recorded.event.reason  # type: ignore[union-attr]
-    notes = [row[0] for row in await host.core.read_async(payloads)]
+    notes = [bytes(body).decode("utf-8", "surrogatepass") for (body,) in await host.rows("SELECT body FROM cf_payload")]
     assert "a note with ann in it" in notes
     assert b"ann" not in filing.state
     again = await reconcile(host, operation_id, acknowledge_duplicate_risk=True)
     assert Reconciliation("resolved", "none", version=version) == again
     assert sends == len(host.sent)
-
-
-def payloads(store: Any) -> list[tuple[str]]:
-    return [(row[0].decode("utf-8", "surrogatepass"),) for row in store.connection.execute("SELECT body FROM cf_payload")]
 
 
 @pytest.mark.contract("RCN-06")

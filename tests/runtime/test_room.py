@@ -23,9 +23,8 @@ async def echo(turn: counterfoil.Turn) -> str:
 
 
 @pytest.mark.contract("RUN-08", "ADM-06")
-async def test_a_new_event_runs_what_waits_before_it_also_when_there_is_no_room_for_it(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    async with counterfoil.open_async(path, limits=LIMITS) as journal:
+async def test_a_new_event_runs_what_waits_before_it_also_when_there_is_no_room_for_it(journal_url: str) -> None:
+    async with counterfoil.open_async(journal_url, limits=LIMITS) as journal:
         for event_id in ("1", "2"):
             assert "accepted" == (await journal.admit(inbound(event_id), GRANT)).status
     sent: list[str] = []
@@ -33,7 +32,7 @@ async def test_a_new_event_runs_what_waits_before_it_also_when_there_is_no_room_
     async def deliver(reply: counterfoil.Reply) -> None:
         sent.append(reply.in_reply_to)
 
-    async with counterfoil.open_async(path, limits=LIMITS) as journal:
+    async with counterfoil.open_async(journal_url, limits=LIMITS) as journal:
         runtime = counterfoil.Runtime(
             journal, authorize=lambda event, action: GRANT, resolve_agent=lambda alias, identity, event: echo, deliver=deliver
         )
@@ -47,9 +46,9 @@ async def test_a_new_event_runs_what_waits_before_it_also_when_there_is_no_room_
     assert ["1", "2", "3"] == sent
 
 
-async def test_room_that_was_made_before_the_wait_is_not_waited_for(tmp_path: Path) -> None:
+async def test_room_that_was_made_before_the_wait_is_not_waited_for(journal_url: str) -> None:
     """An entry may leave its queue between a refusal and the wait that follows it."""
-    async with counterfoil.open_async(tmp_path / "journal.sqlite") as journal:
+    async with counterfoil.open_async(journal_url) as journal:
         runtime = counterfoil.Runtime(
             journal,
             authorize=lambda event, action: GRANT,
@@ -66,6 +65,7 @@ async def test_room_that_was_made_before_the_wait_is_not_waited_for(tmp_path: Pa
             assert waiting.done()
 
 
+@pytest.mark.sqlite_only("a file is moved away; tests/postgres stops the server")
 @pytest.mark.contract("ADM-07")
 async def test_a_store_that_is_not_there_any_more_is_unavailable(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"

@@ -13,7 +13,6 @@ from counterfoil.domain.exchange import AgentAnswer, Turn
 from counterfoil.domain.identity import Grant, Identity, instant_of
 from counterfoil.infrastructure.commands.turn import Claim, Release, Settle
 from counterfoil.infrastructure.route_worker import FAILURE_NOTICE
-from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
     from tests.runtime.conftest import Host, Hosts
@@ -54,9 +53,7 @@ def groups_of(host: Host) -> list[int]:
     positions = [0]
 
     def committed() -> None:
-        seen = sqlite_engine(host.core)._seen
-        assert seen is not None
-        position = seen[0].position
+        position = host.core.read(lambda store: store.head().position)
         groups.append(position - positions[0])
         positions[0] = position
 

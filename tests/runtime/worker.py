@@ -26,7 +26,7 @@ from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.journal_async import open_async
 from counterfoil.infrastructure.runtime import Runtime
 from counterfoil.infrastructure.unit import Unit
-from tests.sqlite import sqlite_engine
+from tests.commits import around_commits
 
 OPERATOR = Identity(tenant="ops", principal="olga", permissions=frozenset({OPERATE}), verified=True)
 GRANT = Grant(identity=Identity(tenant="acme", principal="ann", verified=True), aliases=("agent",))
@@ -48,21 +48,20 @@ def note(path: Path, *words: str) -> None:
 
 def kill_at_append(core: Core, number: int, moment: str) -> None:
     """Die just before or just after the commit of the group that appends events for the n-th time."""
-    commit: Callable[[Unit], bool] = sqlite_engine(core)._commit
     seen = 0
 
-    def dying(unit: Unit) -> bool:
+    def dying(unit: Unit, commit: Callable[[], bool]) -> bool:
         nonlocal seen
         seen += bool(unit.changes.events)
         due = seen == number and bool(unit.changes.events)
         if due and moment == "before":
             die()
-        landed = commit(unit)
+        landed = commit()
         if due and moment == "after":
             die()
         return landed
 
-    sqlite_engine(core)._commit = dying  # type: ignore[method-assign]
+    around_commits(core, dying)
 
 
 class Worker:
@@ -70,6 +69,7 @@ class Worker:
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.folder = Path(job["folder"])
+        self.url: str = job["url"]
         self.events: list[dict[str, str]] = job.get("events", [])
         self.kind: str = job.get("kind", "plain")
         self.die_in: str | None = job.get("die_in")
@@ -110,7 +110,7 @@ class Worker:
 
     async def run(self) -> None:
         limits = Limits(max_pending_per_process=20)
-        async with open_async(self.folder / "journal.sqlite", limits=limits) as journal:
+        async with open_async(self.url, limits=limits) as journal:
             if self.die_at is not None:
                 kill_at_append(journal.core, *self.die_at)
             runtime = Runtime(journal, authorize=self.authorize, resolve_agent=self.resolve_agent, deliver=self.deliver)
