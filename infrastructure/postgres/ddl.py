@@ -40,7 +40,7 @@ def create(schema: str) -> list[str]:
 
 
 def _functions() -> tuple[str, ...]:
-    return _APPEND.ring, _APPEND.erase, _APPEND.act, _APPEND.append, _APPEND.append_staged, _APPEND.arrive
+    return _APPEND.clock, _APPEND.ring, _APPEND.erase, _APPEND.act, _APPEND.append, _APPEND.append_staged, _APPEND.arrive
 
 
 def make(connection: psycopg.Connection[Any], schema: str, *, format: int, journal_key: bytes) -> None:

@@ -1,3 +1,11 @@
+-- name: clock
+-- The clock that stamps events, in microseconds since 1970.
+CREATE FUNCTION {schema}.cf_clock() RETURNS bigint
+LANGUAGE sql
+AS $function$
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+$function$
+
 -- name: append
 -- Append a record, if what it was decided on still stands: events, rows and all that is written beside them, in one transaction.
 --
@@ -37,7 +45,7 @@ DECLARE
 BEGIN
     -- One after the other. No row is locked for that: dead versions of it would gather under an old snapshot.
     PERFORM pg_advisory_xact_lock({name}::regnamespace::oid::integer, 0);
-    clock := extract(epoch FROM clock_timestamp()) * 1000000;
+    clock := {schema}.cf_clock();
     SELECT coalesce(newest.position, base.position), coalesce(newest.digest, base.digest),
         coalesce(newest.recorded_at, base.recorded_at), base.epoch, base.erasures
     INTO STRICT head_before, last, head_time, epoch_after, erasures_before
