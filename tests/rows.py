@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -24,8 +25,10 @@ def is_postgres(url: str) -> bool:
 
 
 def spelled(url: str, sql: str) -> str:
-    """Return a statement with its values marked as the engine of a journal wants it."""
-    return sql.replace("%", "%%").replace("?", "%s") if is_postgres(url) else sql
+    """Return a statement whose values are marked `?` or `:name` as the driver of a journal's engine wants it."""
+    if not is_postgres(url):
+        return sql
+    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
 
 
 @contextmanager
@@ -50,6 +53,13 @@ def divided(url: str) -> tuple[str, str]:
     words = dict(parse_qsl(parts.query))
     schema = words.pop("schema")
     return urlunsplit(parts._replace(query=urlencode(words))), schema
+
+
+def tables(url: str) -> set[str]:
+    """Return the names of the tables beside and of a journal."""
+    sqlite = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+    postgres = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+    return {name for (name,) in rows(url, postgres if is_postgres(url) else sqlite)}
 
 
 def is_there(url: str) -> bool:

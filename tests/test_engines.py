@@ -9,7 +9,7 @@ import pytest
 from tests.engines import NONE, ONLY, Engine, reason_of, stores_of
 
 TESTS = Path(__file__).parent
-OF_ENGINES: tuple[str, ...] = ("fleet", "locks", "runtime")
+OF_ENGINES: tuple[str, ...] = ("fleet", "front", "locks", "runtime")
 """The folders whose tests run on every engine."""
 
 

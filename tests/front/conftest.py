@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import psycopg
 import pytest
 
 import counterfoil
@@ -21,32 +24,36 @@ from counterfoil.domain.ids import lock_id
 from counterfoil.domain.lock import LockGranted
 from counterfoil.infrastructure.unit import Unit
 from counterfoil.testing import MovableClock
+from tests.engines import Engine
+from tests.rows import spelled
 
+Spell = Callable[[str], str]
 OpenJournal = Callable[..., counterfoil.Journal]
 OneGroup = Callable[[counterfoil.Journal | counterfoil.AsyncJournal], AbstractContextManager[None]]
 ROOT = Path(counterfoil.__file__).parents[1]
 
 
-@pytest.fixture(params=["file", "memory"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[counterfoil.Journal]:
-    with counterfoil.open(tmp_path / "journal.sqlite" if request.param == "file" else ":memory:") as opened:
+@pytest.fixture
+def journal(url: str) -> Iterator[counterfoil.Journal]:
+    with counterfoil.open(url) as opened:
         yield opened
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
+def spell(journal_url: str) -> Spell:
+    """Mark the values of a statement, `?` and `:name`, as the engine's driver wants it."""
+    return partial(spelled, journal_url)
+
+
+@pytest.fixture
+def driver(engine: Engine) -> Any:
+    """The module whose errors those of a host's statements are."""
+    return psycopg if engine == "postgres" else sqlite3
 
 
 @pytest.fixture
 def clock() -> MovableClock:
     return MovableClock()
-
-
-@pytest.fixture(params=["file", "memory"])
-def url(request: pytest.FixtureRequest, path: Path) -> str:
-    """Where a journal is, on each kind of store."""
-    return str(path) if request.param == "file" else ":memory:"
 
 
 class Pause:

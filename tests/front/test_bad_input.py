@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,11 +87,11 @@ def test_what_no_operation_can_be_called_is_a_miss(journal: counterfoil.Journal,
     assert [] == desk.explain(operation_id)
 
 
-async def test_a_runtime_reconciles_nothing_under_what_is_no_id(path: Path) -> None:
+async def test_a_runtime_reconciles_nothing_under_what_is_no_id(journal_url: str) -> None:
     async def none(*_: object) -> None:
         return None
 
-    async with counterfoil.open_async(path) as journal:
+    async with counterfoil.open_async(journal_url) as journal:
         async with counterfoil.Runtime(journal, authorize=none, resolve_agent=none, deliver=none) as runtime:  # type: ignore[arg-type]
             answer = await runtime.reconcile(OPERATOR, f"op-{LONE}", expected_version=1)
 

@@ -1,17 +1,15 @@
-"""What a host and an operator do with a journal, on a file and in memory alike."""
+"""What a host and an operator do with a journal, wherever it lies."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 import counterfoil
 from counterfoil.domain.turn import Answer, Delivery
 from counterfoil.infrastructure.commands.turn import Claim, Mark, Settle
+from tests.rows import database, rows, rows_in, tables
 
 
 def person(user: str = "ann", tenant: str = "acme") -> counterfoil.Identity:
@@ -44,9 +42,9 @@ def run_turn(journal: counterfoil.Journal, admission: counterfoil.Admission, rep
 
 
 @pytest.mark.contract("JRN-16")
-def test_a_journal_in_memory_is_the_same_journal(tmp_path: Path) -> None:
+def test_a_journal_in_memory_is_the_same_journal(journal_url: str) -> None:
     answers = []
-    for name in (":memory:", str(tmp_path / "journal.sqlite")):
+    for name in (":memory:", journal_url):
         with counterfoil.open(name) as journal:
             first = admit(journal, "1")
             run_turn(journal, first)
@@ -60,6 +58,7 @@ def test_a_journal_in_memory_is_the_same_journal(tmp_path: Path) -> None:
     assert answers[0] == answers[1]
 
 
+@pytest.mark.sqlite_only("it is SQLite that has journals in memory")
 @pytest.mark.contract("JRN-16")
 def test_journals_in_memory_are_apart() -> None:
     with counterfoil.open(":memory:") as one, counterfoil.open(":memory:") as other:
@@ -69,24 +68,19 @@ def test_journals_in_memory_are_apart() -> None:
 
 
 @pytest.mark.contract("JRN-17")
-def test_a_host_keeps_tables_of_its_own_beside_ours(path: Path) -> None:
-    with counterfoil.open(path) as journal:
+def test_a_host_keeps_tables_of_its_own_beside_ours(journal_url: str) -> None:
+    with counterfoil.open(journal_url) as journal, database(journal_url) as host:
         admit(journal, "1")
-        host = sqlite3.connect(path)
         host.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, paid INTEGER)")
         host.execute("INSERT INTO orders VALUES (1, 0)")
-        host.commit()
         admit(journal, "2")
         host.execute("UPDATE orders SET paid = 1")
-        host.commit()
 
         assert journal.verify().agrees
-        ours = {name for (name,) in host.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
-        host.close()
-    with counterfoil.open(path) as journal:
+    with counterfoil.open(journal_url) as journal:
         assert admit(journal, "1").duplicate
 
-    assert {"orders"} == {name for name in ours if not name.startswith("cf_")}
+    assert {"orders"} == {name for name in tables(journal_url) if not name.startswith("cf_")}
 
 
 @pytest.mark.contract("IDN-02", "IDN-05")
@@ -184,7 +178,7 @@ def test_erasing_a_scope_makes_its_history_unlinkable(journal: counterfoil.Journ
 
 
 @pytest.mark.contract("IDN-06", "JRN-07", "PRN-05")
-def test_no_text_and_no_id_of_a_person_lies_in_the_history(path: Path) -> None:
+def test_no_text_and_no_id_of_a_person_lies_in_the_history(journal_url: str) -> None:
     marks = {
         "text": "a-very-secret-text",
         "user": "+15550100",
@@ -192,27 +186,25 @@ def test_no_text_and_no_id_of_a_person_lies_in_the_history(path: Path) -> None:
         "event_id": "evt-4711",
         "reply": "psst",
     }
-    with counterfoil.open(path) as journal:
+    with counterfoil.open(journal_url) as journal:
         admission = admit(
             journal, marks["event_id"], user=marks["user"], text=marks["text"], conversation=marks["conversation"], thread="thr-1"
         )
         run_turn(journal, admission, reply=marks["reply"])
-    with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT * FROM cf_event").fetchall()
-    history = b"\n".join(value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row)
+    found = rows(journal_url, "SELECT * FROM cf_event")
+    history = b"\n".join(value if isinstance(value, bytes) else str(value).encode() for row in found for value in row)
 
     assert not [mark for mark in [*marks.values(), "thr-1", "m-1"] if mark.encode() in history]
 
 
 @pytest.mark.contract("PRN-05")
 @pytest.mark.parametrize(("keep", "left"), [(None, 0), (7, 1)])
-def test_inbound_text_goes_with_its_operation_unless_it_is_kept(tmp_path: Path, keep: int | None, left: int) -> None:
-    with counterfoil.open(tmp_path / "journal.sqlite", keep_inbound=keep) as journal:
+def test_inbound_text_goes_with_its_operation_unless_it_is_kept(journal_url: str, keep: int | None, left: int) -> None:
+    with counterfoil.open(journal_url, keep_inbound=keep) as journal:
         admission = admit(journal, "1")
         run_turn(journal, admission, reply="")
-        payloads = journal.core.read(lambda store: store.connection.execute("SELECT count(*) FROM cf_payload").fetchone()[0])
 
-    assert left == payloads
+    assert [(left,)] == rows(journal_url, "SELECT count(*) FROM cf_payload")
 
 
 @pytest.mark.contract("JRN-05")
@@ -238,14 +230,14 @@ def test_a_refusal_leaves_nothing(journal: counterfoil.Journal) -> None:
 
     assert ["oversized", "unknown_command"] == reasons
     assert 0 == journal.position()
-    assert 0 == journal.core.read(lambda store: store.connection.execute("SELECT count(*) FROM cf_scope").fetchone()[0])
+    assert [(0,)] == rows_in(journal.core, "SELECT count(*) FROM cf_scope")
 
 
-def test_a_journal_that_is_only_read_leaves_no_trace(path: Path) -> None:
-    with counterfoil.open(path) as journal:
+def test_a_journal_that_is_only_read_leaves_no_trace(journal_url: str) -> None:
+    with counterfoil.open(journal_url) as journal:
         admit(journal, "1")
         before = journal.position()
-    with counterfoil.open(path, readonly=True) as journal:
+    with counterfoil.open(journal_url, readonly=True) as journal:
         assert 1 == len(journal.acting_as(person()).unresolved().rows)
         with pytest.raises(counterfoil.ReadOnly, match="reading only"):
             journal.acting_as(person()).erase_scope()

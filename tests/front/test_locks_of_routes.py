@@ -57,6 +57,7 @@ def steps_of_loading(path: Path) -> int:
     return count
 
 
+@pytest.mark.sqlite_only("the cost is counted in steps of SQLite's machine")
 @pytest.mark.contract("LCK-14")
 def test_loading_a_key_costs_the_same_however_long_its_history(tmp_path: Path) -> None:
     few, many = tmp_path / "few.sqlite", tmp_path / "many.sqlite"
@@ -69,11 +70,11 @@ def test_loading_a_key_costs_the_same_however_long_its_history(tmp_path: Path) -
 
 
 @pytest.mark.contract("LCK-02", "LCK-03")
-def test_fences_grow_over_openings_and_a_clock_that_is_set_back(tmp_path: Path) -> None:
-    path, clock = tmp_path / "journal.sqlite", MovableClock()
+def test_fences_grow_over_openings_and_a_clock_that_is_set_back(journal_url: str) -> None:
+    clock = MovableClock()
     fences = []
     for number in range(3):
-        with counterfoil.open(path, clock=clock) as journal:
+        with counterfoil.open(journal_url, clock=clock) as journal:
             fences.append(claim(journal, admit(journal, str(number), actor=str(number))))
         clock.set_back("1d")
 

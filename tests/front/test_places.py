@@ -21,6 +21,7 @@ def inbound(event_id: str) -> counterfoil.Inbound:
     return counterfoil.Inbound(connection="tg", conversation="c", actor="ann", event_id=event_id, text="hello")
 
 
+@pytest.mark.sqlite_only("files have links")
 @pytest.mark.contract("JRN-09", "LCK-03", "LCK-08")
 def test_a_journal_behind_a_link_is_the_same_journal(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
@@ -36,6 +37,7 @@ def test_a_journal_behind_a_link_is_the_same_journal(tmp_path: Path) -> None:
     assert [link.name] == [each.name for each in (tmp_path / "b").iterdir()]
 
 
+@pytest.mark.sqlite_only("a file is named from the folder of the process")
 @pytest.mark.contract("JRN-01", "ADM-07")
 def test_a_process_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
@@ -53,6 +55,7 @@ def test_a_process_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest.
         ]
 
 
+@pytest.mark.sqlite_only("the log is a file of SQLite's")
 @pytest.mark.contract("JRN-10")
 def test_a_journal_whose_log_was_deleted_is_not_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
@@ -67,6 +70,7 @@ def test_a_journal_whose_log_was_deleted_is_not_made_anew(tmp_path: Path) -> Non
         counterfoil.open(path)
 
 
+@pytest.mark.sqlite_only("PostgreSQL has no files beside the journal")
 @pytest.mark.contract("JRN-10")
 @pytest.mark.parametrize(("name", "text"), [("epoch", "9" * 19), ("epoch", "x"), ("head", "9" * 20 + "\n"), ("head", "x" * 21)])
 def test_what_is_garbled_beside_a_journal_is_refused_at_opening(tmp_path: Path, name: str, text: str) -> None:
@@ -80,12 +84,12 @@ def test_what_is_garbled_beside_a_journal_is_refused_at_opening(tmp_path: Path, 
 
 
 @pytest.mark.contract("IDN-04", "JRN-06")
-def test_an_identity_goes_by_the_wall_clock_and_not_by_the_times_of_events(tmp_path: Path) -> None:
+def test_an_identity_goes_by_the_wall_clock_and_not_by_the_times_of_events(journal_url: str) -> None:
     """A clock that was an hour ahead for a moment leaves events in the future; nobody expires by them."""
     clock = MovableClock()
     start = clock.now()
     short = PERSON.model_copy(update={"expires_at": instant_of(start + 60_000_000)})
-    with counterfoil.open(tmp_path / "journal.sqlite", clock=clock) as journal:
+    with counterfoil.open(journal_url, clock=clock) as journal:
         clock.set_forward("1h")
         journal.admit(inbound("1"), GRANT)
         clock.set_back("1h")
@@ -93,6 +97,7 @@ def test_an_identity_goes_by_the_wall_clock_and_not_by_the_times_of_events(tmp_p
         assert "accepted" == journal.admit(inbound("2"), counterfoil.Grant.of(short, "helper")).status
 
 
+@pytest.mark.sqlite_only("PostgreSQL has no columns without a type")
 @pytest.mark.contract("JRN-10", "JRN-13")
 def test_cells_of_another_kind_are_a_difference_and_no_error(tmp_path: Path) -> None:
     """STRICT tables refuse them, so somebody has written the file by other means."""
@@ -116,8 +121,8 @@ def test_cells_of_another_kind_are_a_difference_and_no_error(tmp_path: Path) -> 
 
 @pytest.mark.contract("JRN-15")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_every_call_of_a_forked_child_says_so(tmp_path: Path) -> None:
-    with counterfoil.open(tmp_path / "journal.sqlite") as journal:
+def test_every_call_of_a_forked_child_says_so(journal_url: str) -> None:
+    with counterfoil.open(journal_url) as journal:
         journal.admit(inbound("1"), GRANT)
         desk = journal.acting_as(PERSON)
         calls = {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import counterfoil
+from tests.rows import rows, spelled
 
 if TYPE_CHECKING:
     from tests.front.conftest import Processes
@@ -41,8 +42,8 @@ ASYNC: Final = (
     + """
     import asyncio, sys, counterfoil
 
-    async def main(path, elsewhere, ttl):
-        async with counterfoil.open_async(path) as journal:
+    async def main(url, elsewhere, ttl, statement):
+        async with counterfoil.open_async(url) as journal:
             lock = journal.lock("summaries", ttl=ttl)
             try:
                 async with lock.try_hold("chat-1") as lease:
@@ -52,7 +53,7 @@ ASYNC: Final = (
                     summary = await asyncio.to_thread(sys.stdin.readline)
 
                     async def save(tx):
-                        await tx.execute("UPDATE chats SET summary = ? WHERE id = 'chat-1'", (summary.strip(),))
+                        await tx.execute(statement, (summary.strip(),))
 
                     await journal.transact(save, guard=lease)
                     print("written", flush=True)
@@ -70,8 +71,8 @@ SYNC: Final = (
     + """
     import sys, counterfoil
 
-    def main(path, elsewhere, ttl):
-        with counterfoil.open(path) as journal:
+    def main(url, elsewhere, ttl, statement):
+        with counterfoil.open(url) as journal:
             lock = journal.lock("summaries", ttl=ttl)
             try:
                 with lock.try_hold("chat-1") as lease:
@@ -81,7 +82,7 @@ SYNC: Final = (
                     summary = sys.stdin.readline()
 
                     def save(tx):
-                        tx.execute("UPDATE chats SET summary = ? WHERE id = 'chat-1'", (summary.strip(),))
+                        tx.execute(statement, (summary.strip(),))
 
                     try:
                         journal.transact(save, guard=lease)
@@ -107,8 +108,8 @@ COLOURS = pytest.mark.parametrize(
 class Chats:
     """A journal with a table of the host's, and a database elsewhere."""
 
-    def __init__(self, folder: Path, processes: Processes) -> None:
-        self.journal, self.elsewhere = folder / "journal.sqlite", folder / "elsewhere.sqlite"
+    def __init__(self, url: str, folder: Path, processes: Processes) -> None:
+        self.journal, self.elsewhere = url, str(folder / "elsewhere.sqlite")
         self._processes = processes
         with counterfoil.open(self.journal) as journal:
             journal.transact(make_chats)
@@ -117,7 +118,8 @@ class Chats:
             database.execute("INSERT INTO chats (id) VALUES ('chat-1')")
 
     def start(self, worker: str, ttl: str = "1h") -> subprocess.Popen[str]:
-        return self._processes.start(worker, self.journal, self.elsewhere, ttl)
+        statement = spelled(self.journal, "UPDATE chats SET summary = ? WHERE id = 'chat-1'")
+        return self._processes.start(worker, self.journal, self.elsewhere, ttl, statement)
 
     def finish(self, worker: subprocess.Popen[str], model_says: str) -> list[str]:
         """Let a worker have its model's answer, and return what it says until it ends."""
@@ -153,11 +155,8 @@ class Chats:
     @property
     def summaries(self) -> tuple[str, str]:
         """What stands in the journal's database, and elsewhere."""
-        found = []
-        for path in (self.journal, self.elsewhere):
-            with closing(sqlite3.connect(path)) as database:
-                found.append(database.execute("SELECT summary FROM chats").fetchone()[0])
-        return found[0], found[1]
+        ((here,),), ((elsewhere,),) = (rows(each, "SELECT summary FROM chats") for each in (self.journal, self.elsewhere))
+        return here, elsewhere
 
     @property
     def history(self) -> list[str]:
@@ -177,8 +176,8 @@ def said(worker: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture
-def chats(tmp_path: Path, processes: Processes) -> Chats:
-    return Chats(tmp_path, processes)
+def chats(journal_url: str, tmp_path: Path, processes: Processes) -> Chats:
+    return Chats(journal_url, tmp_path, processes)
 
 
 @pytest.mark.contract("LCK-02", "LCK-05", "LCK-06", "LCK-12")

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 import counterfoil
@@ -20,9 +21,11 @@ from counterfoil.infrastructure.commands.admission import Admitted
 from counterfoil.infrastructure.committer import Command
 from counterfoil.infrastructure.sqlite import engine
 from counterfoil.infrastructure.sqlite.transact import Transact
+from tests.rows import is_there
 
 if TYPE_CHECKING:
-    from tests.front.conftest import OneGroup
+    from tests.conftest import FreshURL
+    from tests.front.conftest import OneGroup, Spell
 
 PERSON = counterfoil.Identity(tenant="acme", user="ann", principal="ann", verified=True)
 GRANT = counterfoil.Grant(identity=PERSON, aliases=["helper"])
@@ -37,11 +40,11 @@ def message(event_id: str, actor: str = "ann", text: str = "hello") -> counterfo
 
 
 def make_orders(tx: counterfoil.Tx) -> None:
-    tx.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT UNIQUE)")
+    tx.execute("CREATE TABLE orders (id INTEGER, item TEXT UNIQUE)")
 
 
-def order(tx: counterfoil.Tx, item: str) -> int | None:
-    return tx.execute("INSERT INTO orders (item) VALUES (?)", (item,)).lastrowid
+def order(tx: counterfoil.Tx, item: str) -> int:
+    return tx.execute(f"INSERT INTO orders SELECT count(*), '{item}' FROM orders").rowcount
 
 
 def orders(journal: counterfoil.Journal) -> list[str]:
@@ -72,21 +75,30 @@ def test_rows_of_the_host_and_events_commit_together(shop: counterfoil.Journal) 
     assert shop.admit(inbound("1"), GRANT).duplicate
 
 
-def test_a_statement_gives_its_rows_and_what_it_changed(shop: counterfoil.Journal) -> None:
+def test_a_statement_gives_its_rows_and_what_it_changed(shop: counterfoil.Journal, spell: Spell) -> None:
     def body(tx: counterfoil.Tx) -> list[Any]:
-        inserted = tx.execute("INSERT INTO orders (id, item) VALUES (:id, :item)", {"id": 7, "item": "tea"})
-        returned = tx.execute("INSERT INTO orders (item) VALUES (?), (?) RETURNING item", ["milk", "salt"])
+        inserted = tx.execute(spell("INSERT INTO orders (id, item) VALUES (:id, :item)"), {"id": 7, "item": "tea"})
+        returned = tx.execute(spell("INSERT INTO orders (item) VALUES (?), (?) RETURNING item"), ["milk", "salt"])
         updated = tx.execute("UPDATE orders SET item = item || '!'")
-        return [inserted.lastrowid, inserted.rowcount, returned.rows, returned.rowcount, updated.rowcount, updated.rows]
+        return [inserted.rowcount, inserted.rows, returned.rows, returned.rowcount, updated.rowcount, updated.rows]
 
-    assert [7, 1, [("milk",), ("salt",)], 2, 3, []] == shop.transact(body)
+    assert [1, [], [("milk",), ("salt",)], 2, 3, []] == shop.transact(body)
     assert "tea" not in repr(shop.transact(lambda tx: tx.execute("SELECT * FROM orders")))
 
 
-def test_a_body_may_return_anything(shop: counterfoil.Journal) -> None:
+@pytest.mark.sqlite_only("rows are numbered by SQLite")
+def test_a_statement_gives_the_number_of_the_row_that_it_inserted(shop: counterfoil.Journal) -> None:
+    def body(tx: counterfoil.Tx) -> int | None:
+        tx.execute("CREATE TABLE numbered (id INTEGER PRIMARY KEY, item TEXT)")
+        return tx.execute("INSERT INTO numbered VALUES (7, 'tea')").lastrowid
+
+    assert 7 == shop.transact(body)
+
+
+def test_a_body_may_return_anything(shop: counterfoil.Journal, spell: Spell) -> None:
     large = "x" * 10_000_000
 
-    assert large == shop.transact(lambda tx: tx.execute("SELECT ?", (large,)).rows[0][0])
+    assert large == shop.transact(lambda tx: tx.execute(spell("SELECT ?"), (large,)).rows[0][0])
     assert shop.transact(lambda tx: None) is None
 
 
@@ -103,10 +115,11 @@ def test_a_body_sees_the_context_of_its_caller(shop: counterfoil.Journal) -> Non
     assert "the caller's" == shop.transact(lambda tx: variable.get())
 
 
-def test_rows_of_the_host_count_for_when_the_log_is_written_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.sqlite_only("the log is a file of SQLite's")
+def test_rows_of_the_host_count_for_when_the_log_is_written_back(journal_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log does not grow until events have gathered, of which there may be none."""
     monkeypatch.setattr(engine, "CHECKPOINT_FRAMES", 50)
-    with counterfoil.open(path) as journal:
+    with counterfoil.open(journal_url) as journal:
         journal.transact(make_orders)
 
         def body(tx: counterfoil.Tx) -> None:
@@ -116,7 +129,26 @@ def test_rows_of_the_host_count_for_when_the_log_is_written_back(path: Path, mon
         for _ in range(10):
             journal.transact(body)
 
-        assert Path(f"{path}-wal").stat().st_size < 2_000_000, "one transaction is 0.4 MB and more"
+        assert Path(f"{journal_url}-wal").stat().st_size < 2_000_000, "one transaction is 0.4 MB and more"
+
+
+@pytest.mark.parametrize("text", [7, None, b"SELECT 1"])
+def test_sql_is_text(shop: counterfoil.Journal, text: object) -> None:
+    with pytest.raises(counterfoil.InvalidValue, match="sql must be text"):
+        shop.transact(lambda tx: tx.execute(text))  # type: ignore[arg-type]
+
+
+@pytest.mark.contract("JRN-17")
+def test_tables_of_the_host_outlive_an_opening(journal_url: str) -> None:
+    with counterfoil.open(journal_url) as journal:
+        journal.transact(make_orders)
+        journal.transact(lambda tx: order(tx, "tea"))
+        assert 0 == journal.position()
+    with counterfoil.open(journal_url) as journal, counterfoil.open(journal_url) as second:
+        second.transact(lambda tx: order(tx, "milk"))
+        assert ["tea", "milk"] == orders(journal)
+        assert not journal.admit(inbound("1"), GRANT).duplicate
+        assert journal.verify().agrees
 
 
 # What a body raises.
@@ -128,7 +160,16 @@ class Stop(BaseException):
 
 @pytest.mark.contract("JRN-04")
 @pytest.mark.parametrize(
-    "error", [ValueError("no"), Stop(), KeyboardInterrupt(), SystemExit(3), sqlite3.OperationalError("mine")]
+    "error",
+    [
+        ValueError("no"),
+        Stop(),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        sqlite3.OperationalError("mine"),
+        psycopg.OperationalError("mine"),
+    ],
+    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
 )
 def test_what_a_body_raises_is_raised_and_undoes_all_of_it(
     shop: counterfoil.Journal, one_group: OneGroup, error: BaseException
@@ -162,7 +203,7 @@ def admission(event_id: str) -> Command[Admitted]:
 
 
 @pytest.mark.contract("JRN-04")
-def test_an_error_of_the_hosts_statement_is_the_hosts(shop: counterfoil.Journal, one_group: OneGroup) -> None:
+def test_an_error_of_the_hosts_statement_is_the_hosts(shop: counterfoil.Journal, one_group: OneGroup, driver: Any) -> None:
     calls = []
 
     def body(tx: counterfoil.Tx) -> None:
@@ -172,7 +213,7 @@ def test_an_error_of_the_hosts_statement_is_the_hosts(shop: counterfoil.Journal,
     with one_group(shop):
         before = shop.core.committer.submit(admission("1"))
         failing = shop.core.committer.submit(Transact[Any](body, ()))
-    with pytest.raises(sqlite3.IntegrityError, match=r"UNIQUE constraint failed: orders\.item"):
+    with pytest.raises(driver.IntegrityError, match=r"(?i)unique.*orders.*item"):
         failing.result(30)
 
     assert 1 == len(calls)
@@ -180,14 +221,14 @@ def test_an_error_of_the_hosts_statement_is_the_hosts(shop: counterfoil.Journal,
     assert [] == orders(shop)
 
 
-def test_a_body_may_go_on_after_an_error_of_its_statement(shop: counterfoil.Journal) -> None:
+def test_a_body_may_go_on_after_an_error_of_its_statement(shop: counterfoil.Journal, driver: Any, spell: Spell) -> None:
     def body(tx: counterfoil.Tx) -> None:
         order(tx, "tea")
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(driver.IntegrityError):
             order(tx, "tea")
-        with pytest.raises(sqlite3.ProgrammingError):
-            tx.execute("SELECT ?", ())
-        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        with pytest.raises(driver.ProgrammingError):
+            tx.execute(spell("SELECT ?"), ())
+        with pytest.raises(driver.DatabaseError, match=r"no such table|does not exist"):
             tx.execute("SELECT * FROM nowhere")
         order(tx, "milk")
 
@@ -197,6 +238,7 @@ def test_a_body_may_go_on_after_an_error_of_its_statement(shop: counterfoil.Jour
 
 
 ENDS = "INSERT OR ROLLBACK INTO orders (item) VALUES ('tea')"
+ENDS_ALL = pytest.mark.sqlite_only("a statement can end the transaction of all on SQLite")
 
 
 def raise_it(tx: counterfoil.Tx) -> None:
@@ -217,6 +259,7 @@ def go_on(tx: counterfoil.Tx) -> None:
             use()
 
 
+@ENDS_ALL
 @pytest.mark.contract("JRN-04")
 @pytest.mark.parametrize("end", [raise_it, swallow_it, go_on])
 def test_a_statement_that_ends_the_transaction_of_all_costs_the_neighbours_nothing(
@@ -250,6 +293,7 @@ def test_a_statement_that_ends_the_transaction_of_all_costs_the_neighbours_nothi
     assert not shop.admit(inbound("2"), GRANT).duplicate
 
 
+@ENDS_ALL
 def test_an_error_of_the_body_is_raised_rather_than_the_one_that_ended_its_transaction(shop: counterfoil.Journal) -> None:
     shop.transact(lambda tx: order(tx, "tea"))
 
@@ -328,6 +372,7 @@ def test_a_refused_admission_undoes_itself_alone(url: str) -> None:
         assert 3 == len(unresolved)
 
 
+@pytest.mark.no_engine("nothing is appended yet")
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
@@ -346,6 +391,7 @@ def test_only_admissions_are_appended(shop: counterfoil.Journal) -> None:
         shop.transact(lambda tx: tx.append(inbound("1")))  # type: ignore[arg-type]
 
 
+@pytest.mark.no_engine("nothing is appended yet")
 def test_nothing_is_shown_of_an_admission() -> None:
     assert "hello" not in repr(message("1"))
     assert "ann" not in repr(message("1"))
@@ -357,24 +403,24 @@ def test_nothing_is_shown_of_an_admission() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda journal, path: journal.admit(inbound("1"), GRANT),
-        lambda journal, path: journal.position(),
-        lambda journal, path: journal.verify(),
-        lambda journal, path: journal.acting_as(PERSON).timeline(),
-        lambda journal, path: journal.acting_as(PERSON).erase_scope(),
-        lambda journal, path: journal.transact(lambda tx: None),
-        lambda journal, path: journal.close(),
-        lambda journal, path: counterfoil.open(path),
+        lambda journal, url: journal.admit(inbound("1"), GRANT),
+        lambda journal, url: journal.position(),
+        lambda journal, url: journal.verify(),
+        lambda journal, url: journal.acting_as(PERSON).timeline(),
+        lambda journal, url: journal.acting_as(PERSON).erase_scope(),
+        lambda journal, url: journal.transact(lambda tx: None),
+        lambda journal, url: journal.close(),
+        lambda journal, url: counterfoil.open(url),
     ],
     ids=["admit", "position", "verify", "timeline", "erase", "transact", "close", "open"],
 )
 @pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
 def test_no_journal_is_called_inside(
-    shop: counterfoil.Journal, tmp_path: Path, call: Callable[[Any, Path], object], swallow: bool
+    shop: counterfoil.Journal, fresh_url: FreshURL, call: Callable[[Any, str], object], swallow: bool
 ) -> None:
     """Neither this one nor another, and it is rolled back whatever the body makes of it."""
-    other = tmp_path / "other.sqlite"
-    with counterfoil.open(tmp_path / "third.sqlite") as third:
+    other = fresh_url()
+    with counterfoil.open(fresh_url()) as third:
         for journal in (shop, third):
 
             def body(tx: counterfoil.Tx, journal: counterfoil.Journal = journal) -> None:
@@ -390,7 +436,7 @@ def test_no_journal_is_called_inside(
 
         assert [] == orders(shop)
         assert 0 == third.position()
-        assert not other.exists()
+        assert not is_there(other)
 
 
 def test_other_threads_call_the_journal_as_always(shop: counterfoil.Journal) -> None:
@@ -466,12 +512,12 @@ def test_what_is_no_body_is_refused_by_name(shop: counterfoil.Journal, body: Any
 # A journal that takes no commands.
 
 
-def test_it_is_refused_where_all_commands_are(path: Path) -> None:
-    with counterfoil.open(path) as journal:
+def test_it_is_refused_where_all_commands_are(journal_url: str) -> None:
+    with counterfoil.open(journal_url) as journal:
         journal.transact(make_orders)
     with pytest.raises(counterfoil.Closed):
         journal.transact(lambda tx: None)
-    with counterfoil.open(path, readonly=True) as journal, pytest.raises(counterfoil.ReadOnly):
+    with counterfoil.open(journal_url, readonly=True) as journal, pytest.raises(counterfoil.ReadOnly):
         journal.transact(lambda tx: None)
 
 

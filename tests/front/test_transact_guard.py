@@ -309,8 +309,8 @@ def test_a_fence_of_another_epoch_is_no_guard(shop: counterfoil.Journal, hold: H
 
 
 @pytest.mark.parametrize("released", [False, True])
-def test_a_lease_of_another_opening_is_no_guard(path: Any, hold: HoldKey, released: bool) -> None:
-    with counterfoil.open(path) as shop, counterfoil.open(path) as other:
+def test_a_lease_of_another_opening_is_no_guard(journal_url: str, hold: HoldKey, released: bool) -> None:
+    with counterfoil.open(journal_url) as shop, counterfoil.open(journal_url) as other:
         shop.transact(lambda tx: tx.execute("CREATE TABLE orders (item TEXT)"))
         lease = hold(other)
         if released:
