@@ -159,7 +159,7 @@ class AsyncDesk(AsyncCalls):
         core = self._active()
         return await self._read(
             lambda store: reading.unresolved(
-                store, self._reach, core.limits, limit=limit, after=after, now=core.now(), is_live=core.is_live
+                store, self._reach, core.limits, limit=limit, after=after, now=core.engine.clocks.stamps(), is_live=core.is_live
             )
         )
 
@@ -199,7 +199,7 @@ class AsyncDesk(AsyncCalls):
         core = self._active()
         stories = await self._read(
             lambda store: reading.explain(
-                store, self._reach, identifier, with_text=with_text, now=core.now(), is_live=core.is_live
+                store, self._reach, identifier, with_text=with_text, now=core.engine.clocks.stamps(), is_live=core.is_live
             )
         )
         if with_text:

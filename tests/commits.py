@@ -1,27 +1,42 @@
-"""Stand between an engine and its commits."""
+"""What happens around the commits of an opening, on either engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from counterfoil.infrastructure.core import Core
+from counterfoil.infrastructure.postgres.appending import Appended
+from counterfoil.infrastructure.postgres.engine import PostgresEngine
+from counterfoil.infrastructure.sqlite.engine import SQLiteEngine
 from counterfoil.infrastructure.unit import Unit
 
-Around = Callable[[Unit, Callable[[], bool]], bool]
+Around: TypeAlias = Callable[[Unit, Callable[[], bool]], bool]
+"""Gets the unit that is committed, and what commits it and tells whether it landed; returns that."""
 
 
 def around_commits(core: Core, around: Around) -> Callable[[], None]:
     """
     Have a function called on the writer thread for each commit of an opening, with what was decided and with what commits it.
 
-    Every engine commits by a method of one name. Returns what undoes it.
+    Returns what undoes it.
     """
     engine: Any = core.engine
-    commit = engine._commit
+    name = {SQLiteEngine: "_commit", PostgresEngine: "_send"}[type(engine)]
+    commit = getattr(engine, name)
 
-    def undo() -> None:
-        engine._commit = commit
+    def committing(unit: Unit) -> bool:
+        return around(unit, lambda: bool(commit(unit)))
 
-    engine._commit = lambda unit: around(unit, lambda: bool(commit(unit)))
-    return undo
+    def sending(unit: Unit, body: bytes) -> Appended:
+        sent: list[Appended] = []
+
+        def send() -> bool:
+            sent.append(commit(unit, body))
+            return sent[0].status == "appended"
+
+        around(unit, send)
+        return sent[0]
+
+    setattr(engine, name, committing if name == "_commit" else sending)
+    return lambda: setattr(engine, name, commit)

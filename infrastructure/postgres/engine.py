@@ -97,6 +97,7 @@ class PostgresEngine(Engine):
                 self.journal_key = head.journal_key
                 self._origin: Origin = where(connection, address)
                 self._use(connection)
+                self._look()
         except BaseException:
             self._sign.close()
             raise
@@ -236,8 +237,7 @@ class PostgresEngine(Engine):
         least = self._newest if unit.begins_opening else None
         body = record(unit, stand, presumed=wanted.presumed, least=least, synced=not decided.unsynced)
         try:
-            assert self._appender is not None
-            appended = self._appender.append(body)
+            appended = self._send(unit, body)
         except psycopg.errors.UniqueViolation:  # of what was presumed to be new
             return Appended("conflict", "stream", head.position, None, None, head.epoch, self.clocks.stamps())
         except psycopg.OperationalError as error:
@@ -249,6 +249,11 @@ class PostgresEngine(Engine):
             return found
         self.clocks.heard(appended.clock)
         return appended
+
+    def _send(self, unit: Unit, body: bytes) -> Appended:
+        """Append the record of a unit."""
+        assert self._appender is not None
+        return self._appender.append(body)
 
     def _accept(self, unit: Unit, decided: Decided, wanted: Wanted, appended: Appended) -> list[Request[Any]]:
         """
