@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.postgres.appending import Appended
 from counterfoil.infrastructure.postgres.engine import PostgresEngine
-from counterfoil.infrastructure.sqlite.engine import SQLiteEngine
 from counterfoil.infrastructure.unit import Unit
 
 Around: TypeAlias = Callable[[Unit, Callable[[], bool]], bool]
@@ -22,7 +21,7 @@ def around_commits(core: Core, around: Around) -> Callable[[], None]:
     Returns what undoes it.
     """
     engine: Any = core.engine
-    name = {SQLiteEngine: "_commit", PostgresEngine: "_send"}[type(engine)]
+    name = "_send" if isinstance(engine, PostgresEngine) else "_commit"
     commit = getattr(engine, name)
 
     def committing(unit: Unit) -> bool:
