@@ -57,6 +57,8 @@ CALLS: Final = Names("calls")
 UNKNOWN: Final = -1
 """The head that a record met, where its answer was lost."""
 LOOK_AGAIN_S: Final = 0.01
+ALIVE_S: Final = 0.01
+"""For how long an opening that was seen alive is not looked at again."""
 
 
 class PostgresEngine(Engine):
@@ -83,6 +85,8 @@ class PostgresEngine(Engine):
         self._readers = ReaderPool(address, self._busy)
         self._opening = OpeningState()
         self._dead: set[int] = set()
+        self._alive_until: dict[int, float] = {}
+        """For how long others that were seen alive are taken to be, in seconds of this process's timers."""
         self._head: Head | None = None
         """The head that the caches stand at."""
         self._newest = 0
@@ -376,10 +380,20 @@ class PostgresEngine(Engine):
             return False
         if opening_id == self._opening.opening_id:
             return self._sign.opening_id == opening_id
+        now = time.monotonic()
+        if now < self._alive_until.get(opening_id, 0.0):
+            return True
         live = self._ask_for_life(opening_id)
-        if not live:
-            self._dead.add(opening_id)
+        if live:
+            self._alive_until[opening_id] = now + ALIVE_S
+        else:
+            self._end_of(opening_id)
         return live
+
+    def _end_of(self, opening_id: int) -> None:
+        """An opening was seen dead, and stays so."""
+        self._dead.add(opening_id)
+        self._alive_until.pop(opening_id, None)
 
     def _ask_for_life(self, opening_id: int) -> bool:
         with self._faults(), self._readers.lent() as store:
@@ -395,7 +409,11 @@ class PostgresEngine(Engine):
         """The append itself has told the others."""
 
     def watch_death(self, opening_id: int, tell: Callable[[], None]) -> Callable[[], None]:
-        return watch_death(self.address, self._origin.schema_oid, opening_id, tell)
+        def ended() -> None:
+            self._end_of(opening_id)
+            tell()
+
+        return watch_death(self.address, self._origin.schema_oid, opening_id, ended)
 
     # The end.
 
