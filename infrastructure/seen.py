@@ -38,8 +38,8 @@ def seen_by(store: Store, reach: Reach) -> Seen:
 
 
 def is_id(value: str) -> bool:
-    """Tell whether a text can be an id at all: a lone surrogate is refused everywhere, so nothing has such an id."""
-    return not any("\ud800" <= each <= "\udfff" for each in value)
+    """Tell whether a text can be an id at all: NUL and lone surrogates are refused everywhere, so nothing has such an id."""
+    return not any(each == "\0" or "\ud800" <= each <= "\udfff" for each in value)
 
 
 def visible_operation(store: Store, seen: Seen, operation_id: str) -> int | None:
