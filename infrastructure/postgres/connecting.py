@@ -174,7 +174,7 @@ def _is_shared(connection: Connection, facts: _Facts, address: Address, conninfo
     with open_connection(conninfo) as other:
         other.silence_s = connection.silence_s
         _set(other, {"default_transaction_isolation": "read committed"})
-        # A pooler gives an idle session, or the only one, to the transaction that begins; and then another one to this connection.
+        # A pooler gives an idle session, or the only one, to a transaction that begins, and then another one to this connection.
         with other.transaction():
             if _look(other).mark == facts.mark or _look(connection) != facts:
                 return True
