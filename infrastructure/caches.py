@@ -111,6 +111,12 @@ class Caches:
         self.untied.add(route)
         return self._store.queue(route)
 
+    def begin(self, operation_id: str, route: str) -> None:
+        """An operation and its route are of a scope that begins with the group, so that neither can have been there before."""
+        self.operations.fill(operation_id, None)
+        if route not in self.queues.committed:
+            self.queues.fill(route, Queue(route))
+
     def tie(self, route: str, conversation: bytes) -> None:
         """A route is one of this conversation."""
         self.untied.discard(route)

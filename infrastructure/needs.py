@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from counterfoil.domain.identity import Scope
+
 from .unit import Unit
 
 
@@ -24,6 +26,11 @@ class Needs(NamedTuple):
 @runtime_checkable
 class Foresees(Protocol):
     """A command that knows beforehand what it reads. It may read more, and what it names may be loaded already."""
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The scopes that it is about; they are loaded before it is asked for the rest."""
+        ...
 
     def needs(self, unit: Unit) -> Needs:
         """Return what it is about to read."""

@@ -29,6 +29,10 @@ class Scopes(Group):
             self.changes.scopes.append((known.scope_id, *scope, known.key))
         return known
 
+    def is_new_scope(self, scope_id: bytes) -> bool:
+        """Tell whether the group has begun a scope."""
+        return any(row[0] == scope_id for row in self.changes.scopes)
+
     def scope_by_id(self, scope_id: bytes) -> Scoped | None:
         return self.caches.scope_ids.get(scope_id)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from counterfoil.domain import admission
 from counterfoil.domain.admission import Admission, Admit, refused, superseded
 from counterfoil.domain.event import Header
-from counterfoil.domain.identity import Grant, instant_us
+from counterfoil.domain.identity import Grant, Scope, instant_us
 from counterfoil.domain.ids import ScopeKey
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
@@ -63,6 +63,8 @@ class AdmitInbound:
         key = unit.scope(grant.identity.scope)
         names = unit.foreseen.pop(id(self), None) or self._names(key)
         conversation, thread, actor, event, _, route = names
+        if unit.is_new_scope(key.scope_id):
+            unit.caches.begin(names.operation_id, route)
         unit.remember_subject(key, "conversation", inbound.connection, inbound.conversation, conversation)
         unit.remember_subject(key, "actor", inbound.connection, inbound.actor, actor)
         operation_id, occurrence, known = _find(unit, key, inbound.connection, names)
@@ -93,6 +95,10 @@ class AdmitInbound:
         recorded = unit.append(steps, header)[-1]
         answer = Admission("accepted", operation_id=operation_id, version=1, position=recorded.position)
         return Admitted(answer, route, recorded.position, self.alias)
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        return (self.grant.identity.scope,)
 
     def needs(self, unit: Unit) -> Needs:
         key = unit.known_scope(self.grant.identity.scope)

@@ -9,7 +9,7 @@ from counterfoil.domain.decision import SYSTEM, Actor, Step
 from counterfoil.domain.errors import LockHeld
 from counterfoil.domain.event import Header
 from counterfoil.domain.hold import LINE_PLACES, InTheWay, Look, Terms, look
-from counterfoil.domain.identity import Identity
+from counterfoil.domain.identity import Identity, Scope
 from counterfoil.domain.lock import LockReleased, LockRevoked, LossReason, fence_of, stands
 from counterfoil.domain.placing import Placing
 
@@ -72,6 +72,8 @@ class Hold:
     key: str = field(repr=False)
     token: bytes = field(repr=False)
     waits: bool
+
+    scopes: ClassVar[tuple[Scope, ...]] = ()
 
     def needs(self, unit: Unit) -> Needs:
         return Needs(leases=(self.lease_id,))

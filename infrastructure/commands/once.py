@@ -12,7 +12,7 @@ import orjson
 from counterfoil.domain.admission import DAY
 from counterfoil.domain.errors import CommandConflict, InvalidValue
 from counterfoil.domain.framing import Framed, frame
-from counterfoil.domain.identity import Identity
+from counterfoil.domain.identity import Identity, Scope
 from counterfoil.domain.ids import ScopeKey
 
 from ..committer import Command
@@ -52,6 +52,10 @@ class Once(Generic[A]):
     dump: Callable[[A], dict[str, Any] | None]
     """The answer as JSON, without secrets; None when it is not to be kept, as for a refusal that can be tried again."""
     load: Callable[[dict[str, Any], Unit], A]
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        return (self.identity.scope,)
 
     def needs(self, unit: Unit) -> Needs:
         return self.command.needs(unit) if isinstance(self.command, Foresees) else Needs()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from counterfoil.domain import turn
 from counterfoil.domain.decision import SYSTEM, Actor, Step, Steps
 from counterfoil.domain.event import Header
+from counterfoil.domain.identity import Scope
 from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, lock_id
 from counterfoil.domain.lock import LockReleased, is_current
 from counterfoil.domain.operation import Operation, Outcome
@@ -56,6 +57,8 @@ class Claim:
 
     route: str
     expected: int | None
+
+    scopes: ClassVar[tuple[Scope, ...]] = ()
 
     def needs(self, unit: Unit) -> Needs:
         return Needs(queues=(self.route,), bindings=(self.route,), leases=(route_lease(unit, self.route),))

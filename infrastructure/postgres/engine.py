@@ -185,8 +185,8 @@ class PostgresEngine(Engine):
             self._look()
         while True:
             unit = self._begin_unit()
-            wanted = Wanted(unit, commands, presume=presume)
-            if not wanted.load(self._store) or not self._has_moved():
+            wanted = Wanted(self._store, unit, commands, presume=presume)
+            if not wanted.load() or not self._has_moved():
                 return unit, wanted
 
     def _begin_unit(self) -> Unit:
@@ -326,7 +326,7 @@ class PostgresEngine(Engine):
             self._begin_opening()
 
     def _reconnect(self) -> None:
-        connection = connect(self.address, purpose="writer", busy_us=self._busy)
+        connection = connect(self.address, purpose="writer", busy_us=self.limits.duration("busy_wait"))
         try:
             store = PostgresStore(connection, self.address.schema)
             if store.head().journal_key != self.journal_key:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
+from counterfoil.domain.identity import Scope
+from counterfoil.domain.ids import ScopeKey
 from counterfoil.domain.lock import Deadline
 from counterfoil.domain.operation import fold
 from counterfoil.domain.route import Queue
@@ -34,10 +36,12 @@ _LEASES: Final = Leases()
 class Wanted:
     """What the commands of a group are about to read and what is not cached, each once."""
 
-    def __init__(self, unit: Unit, commands: Iterable[object], *, presume: bool) -> None:
+    def __init__(self, store: PostgresStore, unit: Unit, commands: Iterable[object], *, presume: bool) -> None:
         """With `presume` what is most probably new is put into the caches as absent."""
         caches = unit.caches
+        self._store = store
         self._caches = caches
+        self._reads = store.reads
         self.presumed: set[bytes] = set()
         """The conversations in which nothing is presumed to have happened."""
         self._presumed_operations: list[str] = []
@@ -46,14 +50,24 @@ class Wanted:
         self._queues: dict[str, None] = {}
         self._bindings: dict[str, None] = {}
         self._leases: dict[str, None] = {}
-        for command in commands:
-            if isinstance(command, Foresees):
-                needs = command.needs(unit)
-                if presume and needs.conversation is not None:
-                    needs = self._presume(needs, needs.conversation)
-                elif needs.conversation is not None:
-                    caches.conversations.add(needs.conversation)
-                self._want(needs)
+        foreseeing = [command for command in commands if isinstance(command, Foresees)]
+        self._load_scopes(foreseeing)
+        for command in foreseeing:
+            needs = command.needs(unit)
+            if presume and needs.conversation is not None:
+                needs = self._presume(needs, needs.conversation)
+            elif needs.conversation is not None:
+                caches.conversations.add(needs.conversation)
+            self._want(needs)
+
+    def _load_scopes(self, commands: Iterable[Foresees]) -> None:
+        known = self._caches.scopes.committed
+        wanted = {scope: None for command in commands for scope in command.scopes if scope not in known}
+        if not wanted:
+            return
+        names = {name: [scope[column] for scope in wanted] for column, name in enumerate(("tenants", "accounts", "users"))}
+        found = {Scope(*row[2:]): ScopeKey(*row[:2]) for row in self._store.rows(LOAD.scopes, names)}
+        _fill(self._caches.scopes, wanted, found)
 
     def _presume(self, needs: Needs, conversation: bytes) -> Needs:
         caches = self._caches
@@ -97,9 +111,9 @@ class Wanted:
         for route in self._presumed_queues:
             self._caches.queues.evict(route)
 
-    def load(self, store: PostgresStore) -> bool:
+    def load(self) -> bool:
         """Put what is wanted into the caches; what is not there is known to be absent. Tells whether anything was read."""
-        caches, reads = self._caches, store.reads
+        caches, store = self._caches, self._store
         if self._operations:
             events = (EventRow(*row) for row in store.rows(LOAD.streams, {"ids": list(self._operations)}))
             streams = {key: fold(row.recorded for row in rows) for key, rows in groupby(events, _originator)}
@@ -111,15 +125,15 @@ class Wanted:
             caches.untied.update(self._queues)
             _fill(caches.queues, self._queues, {route: queues.get(route, Queue(route)) for route in self._queues})
         if self._bindings:
-            self._load_rows(store, _BINDINGS, self._bindings)
+            self._load_rows(_BINDINGS, self._bindings)
         if self._leases:
-            self._load_rows(store, _LEASES, self._leases)
+            self._load_rows(_LEASES, self._leases)
             deadlines = (Deadline(*row) for row in store.rows(LOAD.deadlines, {"ids": list(self._leases)}))
             _fill(caches.deadlines, self._leases, {deadline.lease_id: deadline for deadline in deadlines})
-        return store.reads != reads
+        return store.reads != self._reads
 
-    def _load_rows(self, store: PostgresStore, projection: Projection[Any], keys: Iterable[str]) -> None:
-        found = store.rows_by_key(projection, list(keys))
+    def _load_rows(self, projection: Projection[Any], keys: Iterable[str]) -> None:
+        found = self._store.rows_by_key(projection, list(keys))
         _fill(self._caches.rows[projection.NAME], [(key,) for key in keys], {(row[0],): row for row in found})
 
 

@@ -22,3 +22,11 @@ SELECT position, conversation FROM cf_event WHERE position > %s AND position <= 
 SELECT position, recorded_at, originator_id, originator_version, type, type_version, opening_id, actor_kind, scope_id,
     connection, conversation, thread, actor, operation, correlation, causation, state, digest
 FROM cf_event WHERE position = ANY(%(positions)s::bigint[]) ORDER BY position
+
+-- name: scopes
+-- Several scopes, by their tenants, accounts and users, in lists of one length.
+SELECT scope_id, key, cf_scope.tenant, cf_scope.account, cf_scope."user"
+FROM unnest(%(tenants)s::text[], %(accounts)s::text[], %(users)s::text[]) AS asked (tenant, account, "user")
+JOIN cf_scope ON cf_scope.tenant = asked.tenant AND coalesce(cf_scope.account, '') = coalesce(asked.account, '')
+    AND coalesce(cf_scope."user", '') = coalesce(asked."user", '')
+WHERE key IS NOT NULL

@@ -61,7 +61,8 @@ CREATE TABLE {schema}.cf_scope (
     scope_id bytea PRIMARY KEY, tenant text COLLATE "C", account text COLLATE "C", "user" text COLLATE "C", key bytea
 );
 -- One scope for the same people, whoever comes first; an erased one is nobody's.
-CREATE UNIQUE INDEX cf_scope_value ON {schema}.cf_scope (tenant, account, "user") NULLS NOT DISTINCT WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX cf_scope_value ON {schema}.cf_scope (tenant, coalesce(account, ''), coalesce("user", ''))
+WHERE key IS NOT NULL;
 CREATE TABLE {schema}.cf_subject (
     pseudonym bytea PRIMARY KEY,
     scope_id bytea NOT NULL,
