@@ -331,6 +331,7 @@ class PostgresEngine(Engine):
             store = PostgresStore(connection, self.address.schema)
             if store.head().journal_key != self.journal_key:
                 raise JournalRefused(f"{self.name}: was exchanged while it was open; close it, and open it again")
+            self._origin = where(connection, self.address)
             opening_id = self._sign.opening_id
             alive = opening_id is None or live_openings(connection, self._origin.schema_oid, [opening_id])
         except BaseException:
@@ -343,10 +344,10 @@ class PostgresEngine(Engine):
     def _begin_opening(self) -> None:
         """Take the next number with its sign of life; its event follows with the first that is appended."""
         self._forget(None)
-        row = self._store.one(CALLS.next_opening)
+        row = self._store.one(CALLS.next_opening, self._origin)
         assert row is not None
         self._opening = OpeningState()
-        self._origin = self._sign.begin(row[0])
+        self._sign.begin(row[0])
         self._opening.opening_id = row[0]
         self.on_begun(row[0])
 

@@ -46,7 +46,7 @@ BEGIN
     -- One after the other. No row is locked for that: dead versions of it would gather under an old snapshot.
     PERFORM pg_advisory_xact_lock({name}::regnamespace::oid::integer, 0);
     clock := {schema}.cf_clock();
-    SELECT coalesce(newest.position, base.position), coalesce(newest.digest, base.digest),
+    SELECT greatest(newest.position, base.position), coalesce(newest.digest, base.digest),
         coalesce(newest.recorded_at, base.recorded_at), base.epoch, base.erasures
     INTO STRICT head_before, last, head_time, epoch_after, erasures_before
     FROM {schema}.cf_head AS base LEFT JOIN LATERAL (
