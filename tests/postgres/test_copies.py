@@ -1,4 +1,4 @@
-"""A journal that is another copy than before: a dump that was restored, or a replica that was promoted without its newest events."""
+"""A journal that is another copy than before: a dump that was restored, or a replica that was promoted without its end."""
 
 from __future__ import annotations
 
