@@ -153,9 +153,9 @@ class PostgresEngine(Engine):
         """Decide what belongs together and append it; return the requests that are to be decided again, in order."""
         self._connect()
         unit, wanted = self._prepare(part, presume)
-        reads = self._store.reads
-        decided = decide(unit, part)
         try:
+            reads = self._store.reads
+            decided = decide(unit, part)
             if decided.changes_nothing:
                 return self._answer(unit, decided, wanted, part)
             if self._store.reads != reads and self._has_moved():
@@ -183,11 +183,15 @@ class PostgresEngine(Engine):
         commands = [request.command for request in part]
         if self._head is None:
             self._look()
-        while True:
-            unit = self._begin_unit()
-            wanted = Wanted(self._store, unit, commands, presume=presume)
-            if not wanted.load() or not self._has_moved():
-                return unit, wanted
+        try:
+            while True:
+                unit = self._begin_unit()
+                wanted = Wanted(self._store, unit, commands, presume=presume)
+                if not wanted.load() or not self._has_moved():
+                    return unit, wanted
+        except BaseException:
+            self._forget(None)  # what was presumed, and never came to be tried
+            raise
 
     def _begin_unit(self) -> Unit:
         assert self._head is not None
