@@ -172,6 +172,7 @@ class Caches:
 
     def commit(self) -> None:
         """End a group: what it changed is committed."""
+        self.conversations.update([operation.conversation for _, operation in self.operations.changed() if operation is not None])
         for layered in self._all:
             layered.commit()
 

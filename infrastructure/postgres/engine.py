@@ -282,6 +282,7 @@ class PostgresEngine(Engine):
         refresh(self._store, self._caches, head.position, appended.head)
         self._caches.place(placing)
         unit.commit()
+        wanted.withdraw()
         for request in decided.requests:
             if isinstance(request.result, Placed):
                 request.result = request.result.placed(placing)

@@ -105,11 +105,15 @@ class Wanted:
         return bool(self._presumed_operations or self._presumed_queues)
 
     def withdraw(self) -> None:
-        """Presume nothing any more."""
+        """Presume nothing any more but what has come true: that an operation begins, and a queue with it."""
+        caches = self._caches
         for operation_id in self._presumed_operations:
-            self._caches.operations.evict(operation_id)
+            if caches.operations.committed.get(operation_id) is None:
+                caches.operations.evict(operation_id)
         for route in self._presumed_queues:
-            self._caches.queues.evict(route)
+            queue = caches.queues.committed.get(route)
+            if queue is None or not queue.entries:
+                caches.queues.evict(route)
 
     def load(self) -> bool:
         """Put what is wanted into the caches; what is not there is known to be absent. Tells whether anything was read."""
