@@ -25,9 +25,13 @@ def reconcile_command(journal: str, row: UnresolvedOperation, sending: Sequence[
     return shlex.join(words)
 
 
-def as_argument(path: str) -> str:
-    """Return a path that is not taken for an option."""
-    return f"./{path}" if path.startswith("-") else path
+def as_argument(journal: str) -> str:
+    """Return the name of a journal as an argument: a path that is not taken for an option, or a URL without its password."""
+    if "://" not in journal:
+        return f"./{journal}" if journal.startswith("-") else journal
+    from counterfoil.infrastructure.postgres.naming import without_password
+
+    return without_password(journal)
 
 
 def what_it_is(row: UnresolvedOperation, *, granted: bool = True) -> str:

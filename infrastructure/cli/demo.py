@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .options import MEMORY, JournalPath
+from .options import MEMORY, JournalName
 
 
 @click.command()
@@ -12,7 +12,7 @@ from .options import MEMORY, JournalPath
     "--keep",
     "--journal",
     "path",
-    type=JournalPath(exists=False),
+    type=JournalName(exists=False),
     metavar="PATH",
     help="Make the journal here; there must be none yet.  [default: in a new folder for temporary files]",
 )

@@ -20,8 +20,8 @@ else:
     ParamType = click.ParamType  # generic for type checkers alone, in the older of the releases that are allowed
 
 
-class JournalPath(ParamType):
-    """The path of a journal; what is seen to be wrong without opening it is wrong usage."""
+class JournalName(ParamType):
+    """The path of a journal, or its URL on PostgreSQL; what is seen to be wrong without opening it is wrong usage."""
 
     name = "journal"
 
@@ -31,7 +31,7 @@ class JournalPath(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         path = str(value)
         if "://" in path:
-            self.fail("journals are SQLite files so far: name a path, not a URL", param, ctx)
+            return self._url(path, param, ctx)
         if not path or "\0" in path or not _is_utf8(path):
             self.fail("name a path that is not empty, in UTF-8 and without NUL", param, ctx)
         if path == MEMORY:
@@ -48,6 +48,20 @@ class JournalPath(ParamType):
             if stat.S_ISDIR(mode):
                 self.fail(f"{path} is a folder; name a file in it", param, ctx)
         return path
+
+    def _url(self, url: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from counterfoil.domain.errors import InvalidValue
+        from counterfoil.infrastructure.naming import is_postgres, path_of
+
+        try:
+            if not is_postgres(url):
+                path_of(url)
+            from counterfoil.infrastructure.postgres.naming import parse
+
+            parse(url)
+        except InvalidValue as error:
+            self.fail(str(error), param, ctx)
+        return url
 
     def _missing(self, path: str, param: click.Parameter | None, ctx: click.Context | None) -> None:
         if not os.path.isdir(os.path.dirname(path) or "."):
@@ -179,7 +193,7 @@ def _is_utf8(text: str) -> bool:
 
 def journal_argument(*, exists: bool = True) -> Callable[[F], F]:
     """The journal, as the first argument; with `exists` it must be there already."""
-    return click.argument("journal", type=JournalPath(exists=exists))
+    return click.argument("journal", type=JournalName(exists=exists))
 
 
 def json_option(what: str) -> Callable[[F], F]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import click
 
 from .options import journal_argument, json_option
 from .printing import print_json, print_table
+
+if TYPE_CHECKING:
+    from counterfoil.infrastructure.verification import Verification
 
 SECONDS_BETWEEN_LINES = 2.0
 
@@ -25,9 +29,7 @@ def verify(journal: str, as_json: bool) -> int:
     projection with one that is folded anew aside. Nothing is changed. A chain proves nothing against somebody who can write
     the whole file; keep the position and digest of the head elsewhere for that.
     """
-    from counterfoil.infrastructure.sqlite.verifying import verify_file
-
-    found = verify_file(Path(journal), _Progress() if sys.stderr.isatty() else None)
+    found = _verified(journal, _Progress() if sys.stderr.isatty() else None)
     if as_json:
         rows = [
             {
@@ -48,6 +50,18 @@ def verify(journal: str, as_json: bool) -> int:
         return 0
     click.echo("counterfoil verify: the journal does not agree with itself; restore a backup", err=True)
     return 3
+
+
+def _verified(journal: str, progress: _Progress | None) -> Verification:
+    from counterfoil.infrastructure.naming import is_postgres
+
+    if is_postgres(journal):
+        from counterfoil.infrastructure.postgres.verifying import verify_schema
+
+        return verify_schema(journal, progress)
+    from counterfoil.infrastructure.sqlite.verifying import verify_file
+
+    return verify_file(Path(journal), progress)
 
 
 class _Progress:

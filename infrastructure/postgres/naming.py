@@ -69,6 +69,14 @@ def parse(url: str) -> Address:
     return Address(conninfo, schema, f"postgresql:///{quote(database, safe='')}?schema={quote(schema, safe='')}")
 
 
+def without_password(url: str) -> str:
+    """Return a URL that was parsed as it may be shown: whoever uses it gives the password anew, or has it in a file."""
+    user, place, query = _split(url[len(_scheme(url)) + len("://") :])
+    name = user.rstrip("@").partition(":")[0]
+    kept = [each for each in query.split("&") if each and unquote(each.partition("=")[0]) not in ("password", "sslpassword")]
+    return f"postgresql://{name}{'@' if name else ''}{place}{'?' if kept else ''}{'&'.join(kept)}"
+
+
 def quoted(name: str) -> str:
     """Return a name as it stands in SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -52,7 +52,7 @@ WRONG = [
     ("run", "nowhere/j", *DELIVER, "--agent", "host:agent"),
     ("run", "plain/j", *DELIVER, "--agent", "host:agent"),
     ("run", "", *DELIVER, "--agent", "host:agent"),
-    ("run", "postgresql://localhost/x", *DELIVER, "--agent", "host:agent"),
+    ("run", "mysql://localhost/x", *DELIVER, "--agent", "host:agent"),
     ("unresolved", "j"),
     ("unresolved", ":memory:"),
     ("timeline", "there", "--limit", "0"),
