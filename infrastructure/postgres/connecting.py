@@ -5,6 +5,7 @@ Connecting to the server of a journal, with a session in which nothing depends o
 from __future__ import annotations
 
 import math
+import time
 from secrets import token_hex
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -162,21 +163,29 @@ def _look(connection: Connection) -> _Facts:
 
 # Poolers.
 
-_direct: Final[set[str]] = set()
-"""What was found to be connected with without such a pooler; it is tried once in a process."""
+_ROUNDS: Final = 2
+_ROUNDS_WITH_POOLER: Final = 8
+_ROUND_S: Final = 0.002
+_kept: Final[set[str]] = set()
+"""What was found to keep a session for each connection; it is tried once in a process."""
 
 
 def _is_shared(connection: Connection, facts: _Facts, address: Address, conninfo: str) -> bool:
     """Tell whether a session serves others between the transactions of a connection."""
-    itself = facts.backend == connection.pgconn.backend_pid  # a pooler knows no backend when a client connects
-    if itself and address.conninfo in _direct:
+    if address.conninfo in _kept:
         return False
+    direct = facts.backend == connection.pgconn.backend_pid  # most poolers know no backend yet when they greet a client
     with open_connection(conninfo) as other:
         other.silence_s = connection.silence_s
         _set(other, {"default_transaction_isolation": "read committed"})
-        # A pooler gives an idle session, or the only one, to a transaction that begins, and then another one to this connection.
-        with other.transaction():
-            if _look(other).mark == facts.mark or _look(connection) != facts:
+        # A pooler gives the session that was idle last, or the only one, or one in turn, to a transaction that begins: so each
+        # soon meets the session of the other, unless it comes back only after the answer, and too late for the next transaction.
+        for number in range(_ROUNDS if direct else _ROUNDS_WITH_POOLER):
+            time.sleep(number * _ROUND_S)
+            if _look(connection) != facts:
                 return True
-    _direct.add(address.conninfo)
+            with other.transaction():
+                if _look(other).mark == facts.mark or _look(connection) != facts:
+                    return True
+    _kept.add(address.conninfo)
     return False

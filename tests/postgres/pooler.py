@@ -86,7 +86,7 @@ class Pooler:
         client.sendall(message(READY, b"I"))
 
     def _transactions(self, client: socket.socket, kept: PGconn | None) -> None:
-        """Forward until the client says farewell; a session is given back whenever it is in no transaction."""
+        """Forward until the client says farewell; a session comes back when it is in no transaction, before the answer goes."""
         session: PGconn | None = None
         try:
             while True:
@@ -97,17 +97,24 @@ class Pooler:
                 with socket.socket(fileno=os.dup(session.socket)) as server:
                     server.setblocking(True)
                     server.sendall(message(kind, body))
-                    while kind in (QUERY, SYNC):
-                        answer, told = receive(server)
-                        client.sendall(message(answer, told))
-                        if answer == READY:
-                            break
-                if kind in (QUERY, SYNC) and told == b"I" and kept is None:
+                    answers = until_ready(server) if kind in (QUERY, SYNC) else b""
+                if answers.endswith(message(READY, b"I")) and kept is None:
                     self._give_back(session)
                     session = None
+                client.sendall(answers)
         finally:
             if session is not None and session is not kept:
                 self._give_back(session)
+
+
+def until_ready(server: socket.socket) -> bytes:
+    """Receive all that answers a query."""
+    answers = b""
+    while True:
+        kind, body = receive(server)
+        answers += message(kind, body)
+        if kind == READY:
+            return answers
 
 
 def message(kind: bytes, body: bytes) -> bytes:
