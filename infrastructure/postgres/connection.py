@@ -19,7 +19,7 @@ from psycopg.abc import RV, PQGen
 
 from counterfoil.domain.errors import ForkedError
 
-from ..sqlite.forks import forking, give_up_in_child
+from ..forks import forking, give_up_in_child
 from .faults import Silence
 
 _UNGUARDED_TRIES: Final = 4

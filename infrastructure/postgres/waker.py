@@ -7,7 +7,7 @@ import select
 import sys
 from contextlib import suppress
 
-from ..sqlite.forks import forking, give_up_in_child
+from ..forks import forking, give_up_in_child
 
 
 class Waker:

@@ -22,8 +22,8 @@ from typing import Final
 from counterfoil.domain.errors import Closed, ForkedError
 
 from ..bell import Bell
+from ..forks import forking, give_up_in_child
 from .descriptor import make_alike, refusal, side_file
-from .forks import forking, give_up_in_child
 
 log = logging.getLogger(__name__)
 

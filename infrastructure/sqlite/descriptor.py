@@ -18,7 +18,7 @@ from typing import Final
 
 from counterfoil.domain.errors import Closed, ForkedError, JournalRefused
 
-from .forks import forking, give_up_in_child
+from ..forks import forking, give_up_in_child
 
 if sys.platform != "win32":
     import fcntl
