@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -64,7 +65,8 @@ class Appender:
         self._readable, self._either = select.poll(), select.poll()
         self._readable.register(pgconn.socket, select.POLLIN)
         self._either.register(pgconn.socket, select.POLLIN | select.POLLOUT)
-        self._check(pgconn.prepare(_PREPARED, in_schema(_APPEND.call, schema).encode()), pq.ExecStatus.COMMAND_OK)
+        call = in_schema(_APPEND.call, schema).encode()
+        self._check(self._answer_to(lambda: pgconn.send_prepare(_PREPARED, call)), pq.ExecStatus.COMMAND_OK)
 
     def append(self, record: bytes) -> Appended:
         """
@@ -72,7 +74,7 @@ class Appender:
 
         Raises psycopg's errors; after `Silence`, and when the connection was lost, nobody knows here whether it was appended.
         """
-        result = self._answer_to(record)
+        result = self._answer_to(lambda: self._pgconn.send_query_prepared(_PREPARED, [record], [_TEXT], _TEXT))
         self._check(result, pq.ExecStatus.TUPLES_OK)
         status, conflict, *numbers = [result.get_value(0, column) for column in range(7)]
         assert status is not None
@@ -82,10 +84,10 @@ class Appender:
         assert head is not None and epoch is not None and clock is not None
         return Appended(kind, word, head, position, recorded_at, epoch, clock)
 
-    def _answer_to(self, record: bytes) -> pq.abc.PGresult:
+    def _answer_to(self, send: Callable[[], None]) -> pq.abc.PGresult:
         pgconn, silence = self._pgconn, self._connection.silence_s
         end = None if silence is None else monotonic() + silence
-        pgconn.send_query_prepared(_PREPARED, [record], [_TEXT], _TEXT)
+        send()
         while pgconn.flush():  # more is sent once the server has read, which it may not before its own words are read
             self._wait(self._either, end)
             pgconn.consume_input()

@@ -63,7 +63,7 @@ def sql_of(projection: Projection[Any], schema: str) -> ProjectionSQL:
     return ProjectionSQL(
         create=tuple(create),
         select_row=f"SELECT {names} FROM {with_values} WHERE {where}",
-        select_rows=f"SELECT {names} FROM {table} WHERE {quoted(keys[0])} = ANY(%s::text[])",
+        select_rows=f"SELECT {names} FROM {with_values} WHERE {quoted(keys[0])} = ANY(%s::text[])",
         select_all=f"SELECT {names} FROM {table} ORDER BY {key}",
         put=f"INSERT INTO {with_values} ({names}) VALUES ({', '.join(['%s'] * len(columns))}) {_on_conflict(projection)}",
         delete=f"DELETE FROM {with_values} WHERE {where}",

@@ -15,7 +15,7 @@ import orjson
 from counterfoil.domain.admission import DAY
 from counterfoil.domain.lock import Deadline
 from counterfoil.projections.catalogue import BUILT_IN
-from counterfoil.projections.projection import Key, Projection
+from counterfoil.projections.projection import Projection
 
 from ..unit import Unit
 from .projection_tables import name_in_record
@@ -23,13 +23,20 @@ from .projection_tables import name_in_record
 INLINE: Final[tuple[Projection[Any], ...]] = tuple(projection for projection in BUILT_IN if not projection.AGGREGATED)
 """The projections whose rows are written with the events."""
 
+_FOLDS: Final = [name_in_record(projection) for projection in INLINE]
+
 _EVENT: Final = (
     "originator_id version type type_version opening_id actor_kind scope_id connection conversation thread actor operation "
     "correlation causation state"
 ).split()
 _CONVERSATION: Final = 10
 """Where the conversation stands in an event of `Changes`."""
-_DEADLINE: Final = Deadline._fields
+_SCOPE: Final = ("scope_id", "tenant", "account", "user", "key")
+_SUBJECT: Final = ("pseudonym", "scope_id", "kind", "connection", "value")
+_PAYLOAD: Final = ("position", "salt", "body")
+_EXTERNAL_ID: Final = ("position", "external_id")
+_DEADLINE: Final = ("lease_id", "opening_id", "token", "boot_id", "at", "renewal", "ttl", "ends")
+_COMMAND: Final = ("scope_id", "command_id", "fingerprint", "answer", "recorded_at", "before")
 
 
 class Standpoint(NamedTuple):
@@ -61,73 +68,81 @@ def record(
     conversations in which nothing may have happened at all. With `least` the first event lands above this position. Without
     `synced` its commit need not survive a crash of the server.
     """
-    changes, caches = unit.changes, unit.caches
+    changes = unit.changes
     made: dict[str, Any] = {
         "opening_id": unit.opening_id,
         "seen": standpoint.position,
         "since": standpoint.time,
-        "goes_on": standpoint.goes_on or None,
         "erasures": standpoint.erasures,
-        "presumed": list(map(_value, presumed)),
-        "least": least,
-        "unsynced": None if synced else True,
     }
-    if changes.events:
-        made |= _events(changes.events, standpoint)
+    if standpoint.goes_on:
+        made["goes_on"] = standpoint.goes_on
+    if presumptions := [_value(conversation) for conversation in presumed]:
+        made["presumed"] = presumptions
+    if least is not None:
+        made["least"] = least
+    if not synced:
+        made["unsynced"] = True
     if unit.head.epoch != standpoint.epoch:
         made |= {"epoch_before": standpoint.epoch, "epoch": unit.head.epoch}
-    made |= {
-        "scopes": as_records(("scope_id", "tenant", "account", "user", "key"), changes.scopes),
-        "subjects": as_records(("pseudonym", "scope_id", "kind", "connection", "value"), changes.subjects),
-        "payloads": as_records(("position", "salt", "body"), changes.payloads),
-        "external_ids": as_records(("position", "external_id"), changes.external_ids),
-        "erased": [position for (position,) in changes.erased],
-        "actions": [[name, *map(_value, values)] for name, values in changes.actions],
-        "erases": any(name.startswith("erase_") for name, _ in changes.actions) or None,
-        "rows": {
-            name_in_record(projection): written
-            for projection in INLINE
-            if (written := _written(projection, caches.rows[projection.NAME].changed()))
-        },
-        "rings": [ring for ring in dict.fromkeys(changes.rings) if ring[0] != unit.opening_id],
-    }
-    made |= _deadlines(unit, relied)
-    made |= _commands(unit, standpoint)
-    return orjson.dumps({name: value for name, value in made.items() if value is not None and value != [] and value != {}})
+    if changes.events:
+        made |= _events(changes.events, standpoint)
+    for name, columns, rows in (
+        ("scopes", _SCOPE, changes.scopes),
+        ("subjects", _SUBJECT, changes.subjects),
+        ("payloads", _PAYLOAD, changes.payloads),
+        ("external_ids", _EXTERNAL_ID, changes.external_ids),
+    ):
+        if rows:
+            made[name] = as_records(columns, rows)
+    if changes.erased:
+        made["erased"] = [position for (position,) in changes.erased]
+    if changes.actions:
+        made["actions"] = [[name, *map(_value, values)] for name, values in changes.actions]
+        if any(name.startswith("erase_") for name, _ in changes.actions):
+            made["erases"] = True
+    if written := _written(unit):
+        made["rows"] = written
+    if rings := [ring for ring in dict.fromkeys(changes.rings) if ring[0] != unit.opening_id]:
+        made["rings"] = rings
+    _add_deadlines(made, unit, relied)
+    _add_commands(made, unit)
+    return orjson.dumps(made)
 
 
 def _events(events: Sequence[tuple[Any, ...]], standpoint: Standpoint) -> dict[str, Any]:
-    leaves, rows = [], []
-    conversations: dict[bytes, None] = {}
-    for nth, event in enumerate(events, standpoint.goes_on):
-        assert event[:2] == (standpoint.position + nth + 1, standpoint.time + nth)
-        rows.append({name: _value(value) for name, value in zip(_EVENT, event[2:17], strict=True) if value is not None})
-        leaves.append(event[17])
-        if event[_CONVERSATION] is not None:
-            conversations[event[_CONVERSATION]] = None
+    first_position, first_time = standpoint.position + standpoint.goes_on + 1, standpoint.time + standpoint.goes_on
+    assert (events[0][0], events[0][1]) == (first_position, first_time)
+    assert (events[-1][0], events[-1][1]) == (first_position + len(events) - 1, first_time + len(events) - 1)
+    conversations = dict.fromkeys(event[_CONVERSATION] for event in events)
     return {
-        "events": rows,
-        "leaves": _value(b"".join(leaves)),
-        "conversations": list(map(_value, conversations)),
-        "folds": [name_in_record(projection) for projection in INLINE],
+        "events": as_records(_EVENT, (event[2:17] for event in events)),
+        "leaves": _value(b"".join([event[17] for event in events])),
+        "conversations": [_value(conversation) for conversation in conversations if conversation is not None],
+        "folds": _FOLDS,
     }
 
 
-def _written(projection: Projection[Any], changed: Iterable[tuple[Key, Any | None]]) -> dict[str, Any]:
-    put, gone = [], []
-    for key, row in changed:
-        if row is None:
-            gone.append(key)
-        else:
-            put.append(row)
-    columns = projection.ROW._fields
-    return {name: as_records(columns, rows) for name, rows in (("put", put), ("gone", gone)) if rows}
+def _written(unit: Unit) -> dict[str, Any]:
+    """Return the rows of projections that changed, by what the record calls them."""
+    written = {}
+    for projection, name in zip(INLINE, _FOLDS, strict=True):
+        put, gone = [], []
+        for key, row in unit.caches.rows[projection.NAME].changed():
+            if row is None:
+                gone.append(key)
+            else:
+                put.append(row)
+        columns = projection.ROW._fields
+        if put or gone:
+            written[name] = {kind: as_records(columns, rows) for kind, rows in (("put", put), ("gone", gone)) if rows}
+    return written
 
 
-def _deadlines(unit: Unit, relied: Iterable[str]) -> dict[str, Any]:
+def _add_deadlines(made: dict[str, Any], unit: Unit, relied: Iterable[str]) -> None:
     deadlines = unit.caches.deadlines
-    committed = deadlines.committed
-    put, ended, before = [], [], dict.fromkeys(relied)
+    committed, before = deadlines.committed, dict.fromkeys(relied)
+    put, ended = [], []
     for lease_id, deadline in deadlines.changed():
         if deadline is None:
             ended.append(lease_id)
@@ -135,11 +150,12 @@ def _deadlines(unit: Unit, relied: Iterable[str]) -> dict[str, Any]:
             put.append(deadline)
         if lease_id in committed:
             before[lease_id] = None
-    return {
-        "relied": [_expected(lease_id, committed[lease_id]) for lease_id in before],
-        "deadlines": as_records(_DEADLINE, put),
-        "ended": ended,
-    }
+    if put:
+        made["deadlines"] = as_records(_DEADLINE, put)
+    if ended:
+        made["ended"] = ended
+    if before:
+        made["relied"] = [_expected(lease_id, committed[lease_id]) for lease_id in before]
 
 
 def _expected(lease_id: str, deadline: Deadline | None) -> dict[str, Any]:
@@ -148,30 +164,29 @@ def _expected(lease_id: str, deadline: Deadline | None) -> dict[str, Any]:
     return {"lease_id": lease_id, "token": _value(deadline.token), "renewal": deadline.renewal}
 
 
-def _commands(unit: Unit, standpoint: Standpoint) -> dict[str, Any]:
+def _add_commands(made: dict[str, Any], unit: Unit) -> None:
+    """Add the answers that are kept, each with when the one was kept that it takes the place of."""
+    commands = unit.caches.commands
     rows = []
-    committed = unit.caches.commands.committed
-    for key, kept in unit.caches.commands.changed():
-        if kept is None:
-            continue
-        fingerprint, answer, recorded_at = kept
-        before = committed.get(key)
-        rows.append(
-            {
-                "scope_id": _value(key[0]),
-                "command_id": _value(key[1]),
-                "fingerprint": _value(fingerprint),
-                "answer": _value(answer),
-                "recorded_at": recorded_at,
-                "before": None if before is None else before[2],
-            }
-        )
-    return {"commands": rows, "keep_commands": unit.limits.command_id_days * DAY} if rows else {}
+    for key, kept in commands.changed():
+        if kept is not None:
+            before = commands.committed.get(key)
+            rows.append((*key, *kept, None if before is None else before[2]))
+    if rows:
+        made["commands"] = as_records(_COMMAND, rows)
+        made["keep_commands"] = unit.limits.command_id_days * DAY
 
 
 def as_records(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """Return rows by their columns; a key is the first of them."""
-    return [{name: _value(value) for name, value in zip(columns, row, strict=False) if value is not None} for row in rows]
+    """Return rows as objects; of a row's columns the first may be all that there are, as of a key."""
+    return [
+        {
+            name: "\\x" + value.hex() if type(value) is bytes else value
+            for name, value in zip(columns, row, strict=False)
+            if value is not None
+        }
+        for row in rows
+    ]
 
 
 def _value(value: Any) -> Any:

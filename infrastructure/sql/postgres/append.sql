@@ -259,7 +259,8 @@ BEGIN
             SELECT opening_id FROM {schema}.cf_waiter WHERE lease_id = ended.lease_id AND offered_until IS DISTINCT FROM 0
             ORDER BY place LIMIT 1
         ) AS first
-        WHERE first.opening_id <> (record ->> 'opening_id')::integer;
+        WHERE first.opening_id <> (record ->> 'opening_id')::integer
+            AND NOT rings @> jsonb_build_array(jsonb_build_array(first.opening_id, ended.lease_id));
     END IF;
     IF record ? 'commands' THEN
         INSERT INTO {schema}.cf_command AS stored (scope_id, command_id, fingerprint, answer, recorded_at)
@@ -409,10 +410,9 @@ BEGIN
     FOR staged IN SELECT id, cf_staged.record FROM {schema}.cf_staged WHERE id >= NEW.id ORDER BY id LOOP
         DELETE FROM {schema}.cf_staged WHERE id = staged.id;
         SELECT * INTO STRICT done FROM {schema}.cf_append(staged.record, own_head, own_delay);
-        IF done.status = 'conflict' THEN
-            RAISE EXCEPTION 'counterfoil: the decision is stale; roll back and do it again' USING ERRCODE = '40001';
-        ELSIF done.status = 'behind' THEN
-            RAISE EXCEPTION 'counterfoil: a projection is behind; roll back and do it again' USING ERRCODE = '40001';
+        IF done.status <> 'appended' THEN
+            RAISE EXCEPTION 'counterfoil: the decision is stale; roll back and do it again'
+            USING ERRCODE = '40001', DETAIL = 'What no longer stands: ' || done.conflict || '.';
         END IF;
         own_head := coalesce(own_head, done.head_before);
         own_delay := coalesce(own_delay, done.first_recorded_at - (staged.record ->> 'since')::bigint);
