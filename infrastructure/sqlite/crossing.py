@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from counterfoil.domain.errors import ForkedError
 
-from . import forks  # noqa: F401 - its hook is registered first, and so runs last: who is inside may need `forking` to get out
+from .. import forks  # noqa: F401 - its hook is registered first, and so runs last: who is inside may need `forking` to get out
 
 FORK_SECONDS: Final = 5.0
 """How long a fork waits for those who are inside; then it is done, and the child cannot use their files."""
