@@ -31,7 +31,7 @@ from ..rows import Head
 from ..statements import Names
 from ..store import Store
 from ..unit import OpeningState, Unit
-from .appending import Appended, Appender
+from .appending import Appended, Appender, Conflict
 from .clocks import ServerClocks
 from .connecting import connect
 from .connection import Connection
@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 CALLS: Final = Names("calls")
 UNKNOWN: Final = -1
 """The head that a record met, where its answer was lost."""
+ENDED: Final = frozenset(("57P01", "57P02", "57P03"))
+"""What a server says when it ends a session."""
 LOOK_AGAIN_S: Final = 0.01
 ALIVE_S: Final = 0.01
 """For how long an opening that was seen alive is not looked at again."""
@@ -152,7 +154,13 @@ class PostgresEngine(Engine):
     def _round(self, part: list[Request[Any]], presume: bool) -> list[Request[Any]]:
         """Decide what belongs together and append it; return the requests that are to be decided again, in order."""
         self._connect()
-        unit, wanted = self._prepare(part, presume)
+        try:
+            unit, wanted = self._prepare(part, presume)
+        except psycopg.OperationalError as error:
+            if not self._is_lost(error):
+                raise
+            self._connect()  # nothing was sent yet: what was lost lay idle
+            unit, wanted = self._prepare(part, presume)
         try:
             reads = self._store.reads
             decided = decide(unit, part)
@@ -161,12 +169,14 @@ class PostgresEngine(Engine):
             if self._store.reads != reads and self._has_moved():
                 self._undo(unit, wanted)
                 return part
-            appended = self._append(unit, decided, wanted)
+            stood = self._head
+            assert stood is not None
+            appended = self._append(unit, decided, wanted, stood)
         except BaseException:
             self._forget(unit)
             raise
         if appended.status == "appended":
-            return self._accept(unit, decided, wanted, appended) + part[len(decided.requests) :]
+            return self._accept(unit, decided, wanted, stood, appended) + part[len(decided.requests) :]
         if appended.conflict == "conversation":
             self._undo(unit, wanted)
             self._has_moved()
@@ -237,40 +247,47 @@ class PostgresEngine(Engine):
         self._undo(unit, wanted)
         return part if wanted.presumed_any or self._has_moved() else part[len(decided.requests) :]
 
-    def _append(self, unit: Unit, decided: Decided, wanted: Wanted) -> Appended:
-        """Append a unit, and find out whether it landed when the answer is lost."""
-        head = self._head
-        assert head is not None
+    def _append(self, unit: Unit, decided: Decided, wanted: Wanted, head: Head) -> Appended:
+        """Append a unit that was decided on a head, and find out whether it landed when the answer is lost."""
         stand = Standpoint(head.position, unit.now, head.epoch, self._erasures)
         least = self._newest if unit.begins_opening else None
         body = record(unit, stand, presumed=wanted.presumed, least=least, synced=not decided.unsynced)
         try:
             appended = self._send(unit, body)
         except psycopg.errors.UniqueViolation:  # of what was presumed to be new
-            return Appended("conflict", "stream", head.position, None, None, head.epoch, self.clocks.stamps())
+            return self._not_landed(head, "stream")
         except psycopg.OperationalError as error:
-            if not self._store.connection.closed:
+            if not self._is_lost(error):
                 raise
             found = self._find(unit)
-            if found is None:
-                raise error from None
-            return found
+            if found is None and not unit.changes.events:
+                raise  # it leaves no trace by which it could be told
+            return found or self._not_landed(head, None)
         self.clocks.heard(appended.clock)
         return appended
+
+    def _is_lost(self, error: psycopg.OperationalError) -> bool:
+        """Tell whether the connection is no more; the server may say so before it closes it."""
+        if error.sqlstate in ENDED:
+            self._store.connection.close()
+        return bool(self._store.connection.closed)
+
+    def _not_landed(self, head: Head, conflict: Conflict | None) -> Appended:
+        return Appended("conflict", conflict, head.position, None, None, head.epoch, self.clocks.stamps())
 
     def _send(self, unit: Unit, body: bytes) -> Appended:
         """Append the record of a unit."""
         assert self._appender is not None
         return self._appender.append(body)
 
-    def _accept(self, unit: Unit, decided: Decided, wanted: Wanted, appended: Appended) -> list[Request[Any]]:
+    def _accept(self, unit: Unit, decided: Decided, wanted: Wanted, head: Head, appended: Appended) -> list[Request[Any]]:
         """
         Take in what was appended; return the requests that are to be decided again.
 
         Those change nothing, and what they were told is true only of the position that it was decided on, if it was not presumed.
         """
-        head, events = self._head, unit.changes.events
-        assert head is not None and appended.recorded_at is not None
+        events = unit.changes.events
+        assert appended.recorded_at is not None
         placing = Placing(
             seen=head.position,
             positions=0 if appended.position is None else appended.position - head.position - 1,
@@ -370,7 +387,6 @@ class PostgresEngine(Engine):
         if row is None:
             return None
         epoch = self._store.epoch_at(row[0] + len(unit.changes.events))
-        self._look()
         return Appended("appended", None, UNKNOWN, row[0], row[1], epoch, self.clocks.stamps())
 
     # Other openings.

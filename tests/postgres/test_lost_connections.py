@@ -1,0 +1,195 @@
+"""Connections that are lost, servers that are started anew: nothing is half done, and the journal goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+import counterfoil
+from counterfoil import Admission, AsyncJournal, Grant, Identity, Inbound, LeaseLost, Limits
+from counterfoil.infrastructure.postgres.engine import PostgresEngine
+from tests.postgres_server import Postgres, Server
+from tests.proxy import Proxy
+
+GRANT = Grant(identity=Identity(tenant="acme", principal="pat", verified=True), aliases=("agent",))
+LIMITS = Limits(max_pending_per_process=10_000, max_routes=10_000, max_pending_per_binding=32)
+PATIENCE = 20.0
+SIGNS = """
+SELECT pid FROM pg_locks
+WHERE locktype = 'advisory' AND classid = '"{schema}"'::regnamespace AND objsubid = 2 AND objid > 0 AND mode = 'ExclusiveLock'
+"""
+
+
+def event(event_id: str, conversation: str = "c1") -> Inbound:
+    return Inbound(connection="tg", conversation=conversation, actor="ann", event_id=event_id, text="hello")
+
+
+def end_session_of_the_sign(postgres: Postgres, schema: str) -> None:
+    for (pid,) in postgres.execute(SIGNS.format(schema=schema)):
+        postgres.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+
+def end_session_of_the_writer(journal: AsyncJournal, postgres: Postgres) -> None:
+    engine = journal.core.engine
+    assert isinstance(engine, PostgresEngine)
+    pid = engine._store.connection.info.backend_pid
+    postgres.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in threads and on the server
+            await asyncio.sleep(0.005)
+
+
+class Held:
+    """A key that is held until it is lost."""
+
+    def __init__(self, journal: AsyncJournal) -> None:
+        self._journal = journal
+        self.fence = 0
+        self.reason: str | None = None
+        self.task = asyncio.create_task(self._hold())
+
+    async def _hold(self) -> None:
+        try:
+            async with self._journal.lock("jobs").hold("k") as lease:
+                self.fence = lease.fence
+                await asyncio.sleep(PATIENCE)
+        except LeaseLost as error:
+            self.reason = error.reason
+
+
+@pytest.mark.contract("LCK-06", "LCK-08", "LCK-03")
+async def test_an_opening_whose_sign_is_lost_has_ended(postgres: Postgres, schema: str) -> None:
+    """Its leases are lost, and said to be; the next command begins another one, with fences above."""
+    async with counterfoil.open_async(postgres.url(schema)) as journal:
+        held = Held(journal)
+        await until(lambda: held.fence > 0)
+        before = journal.core.engine.opening_id
+
+        end_session_of_the_sign(postgres, schema)
+        await asyncio.wait_for(held.task, PATIENCE)
+
+        assert "opening_ended" == held.reason
+        async with journal.lock("jobs").hold("k") as lease:
+            assert lease.fence > held.fence
+        assert journal.core.engine.opening_id != before
+        assert (await journal.verify()).agrees
+
+
+@pytest.mark.contract("ADM-07", "LCK-08")
+async def test_an_opening_survives_the_session_of_its_writer(postgres: Postgres, schema: str) -> None:
+    async with counterfoil.open_async(postgres.url(schema)) as journal:
+        held = Held(journal)
+        await until(lambda: held.fence > 0)
+        before = journal.core.engine.opening_id
+
+        end_session_of_the_writer(journal, postgres)
+        answer = await journal.admit(event("1"), GRANT)
+
+        assert "accepted" == answer.status
+        assert before == journal.core.engine.opening_id
+        assert [held.fence] == [holder.fence for holder in await journal.holders()]
+        assert held.reason is None
+        held.task.cancel()
+        await asyncio.gather(held.task, return_exceptions=True)
+
+
+class Load:
+    """Events that were sent, with what was answered to each."""
+
+    def __init__(self, journal: AsyncJournal) -> None:
+        self._journal = journal
+        self.answers: dict[str, tuple[Inbound, Admission]] = {}
+
+    async def admit(self, inbound: Inbound) -> None:
+        self.answers[inbound.event_id] = inbound, await self._journal.admit(inbound, GRANT)
+
+    @property
+    def accepted(self) -> int:
+        return sum(answer.status == "accepted" for _, answer in self.answers.values())
+
+    async def check(self) -> None:
+        """What was accepted is there once, and what was not, and is sent again, is taken once."""
+        journal = self._journal
+        assert {None, "unavailable"} >= {answer.reason for _, answer in self.answers.values()}
+        for inbound, answer in self.answers.values():
+            again = await journal.admit(inbound, GRANT)
+            assert "accepted" == again.status
+            if answer.status == "accepted":
+                assert (answer.operation_id, True) == (again.operation_id, again.duplicate)
+        desk, admitted, after = journal.acting_as(GRANT.identity), Counter[str](), None
+        while True:
+            page = await desk.timeline(counterfoil.TimelineFilter(types=("operation.admitted",)), after=after)
+            admitted.update(str(entry.event_id) for entry in page.rows)
+            after = page.next
+            if after is None:
+                break
+        assert dict.fromkeys(self.answers, 1) == dict(admitted)
+        assert (await journal.verify()).agrees
+
+
+@pytest.mark.contract("ADM-07", "JRN-03")
+async def test_a_server_that_is_started_anew_loses_nothing(own_postgres: Server, schema: str) -> None:
+    """In the middle of the load: each answer is true, and the journal goes on by itself."""
+    async with counterfoil.open_async(own_postgres.url(schema), limits=LIMITS) as journal:
+        load, stopped = Load(journal), False
+
+        async def send(caller: int) -> None:
+            number = 0
+            while not stopped:
+                number += 1
+                await load.admit(event(f"{caller}-{number}", f"c{caller}-{number}"))
+
+        tasks = [asyncio.create_task(send(caller)) for caller in range(8)]
+        await until(lambda: len(load.answers) > 200)
+        await asyncio.to_thread(own_postgres.restart, immediate=True)
+        accepted = load.accepted
+        await until(lambda: load.accepted > accepted + 50)
+        stopped = True
+        await asyncio.gather(*tasks)
+
+        await load.check()
+
+
+@pytest.mark.contract("ADM-07", "ADM-02", "JRN-03")
+async def test_answers_that_are_lost_are_found_out(proxy: Proxy, schema: str) -> None:
+    """The wire is cut again and again, at any moment of a commit."""
+    chance = Random(7)
+    async with counterfoil.open_async(proxy.url(schema), limits=LIMITS) as journal:
+        load = Load(journal)
+        for number in range(40):
+            names = [f"{number}-{each}" for each in range(8)]
+            tasks = [asyncio.create_task(load.admit(event(name, name))) for name in names]
+            await asyncio.sleep(chance.uniform(0, 0.004))  # the moment of the cut is what is random here
+            proxy.drop()
+            await asyncio.gather(*tasks)
+
+        assert load.accepted
+        await load.check()
+
+
+@pytest.mark.contract("ADM-07", "LCK-06")
+async def test_a_wire_that_is_dead_is_unavailable(proxy: Proxy, schema: str) -> None:
+    """Within the time that is allowed for it; what was held is lost, and everything works again when the wire does."""
+    async with counterfoil.open_async(proxy.url(schema), limits=Limits(busy_wait="500ms")) as journal:
+        held = Held(journal)
+        await until(lambda: held.fence > 0)
+
+        proxy.stall()
+        answer = await journal.admit(event("1"), GRANT)
+        await asyncio.wait_for(held.task, PATIENCE)
+        proxy.drop()
+        proxy.resume()
+
+        assert "unavailable" == answer.reason
+        assert "opening_ended" == held.reason
+        async with asyncio.timeout(PATIENCE):
+            while (await journal.admit(event("1"), GRANT)).status != "accepted":
+                pass
+        assert (await journal.verify()).agrees
