@@ -99,6 +99,15 @@ def test_a_stream_that_goes_on_elsewhere(journal: Journal) -> None:
     assert stale(journal, lambda: side.append(unit)) == "stream"
 
 
+def test_a_stream_that_had_an_event_of_this_version_before(journal: Journal) -> None:
+    """As who presumes that it is new finds out; the server has no error of it to log."""
+    side = journal.side()
+    side.happens("op-1", conversation=b"same")
+    side.look()
+
+    assert stale(journal, lambda: side.happens("op-1", conversation=b"same")) == "stream"
+
+
 def test_a_history_that_is_behind_what_was_seen(journal: Journal) -> None:
     """So a journal that was restored gives out no position twice, unless somebody says that it may."""
     side = journal.side()
