@@ -41,7 +41,6 @@ DECLARE
     places bigint;
     delay bigint;
     rings jsonb NOT NULL := '[]';
-    kept bigint;
 BEGIN
     -- One after the other. No row is locked for that: dead versions of it would gather under an old snapshot.
     PERFORM pg_advisory_xact_lock({name}::regnamespace::oid::integer, 0);
@@ -100,15 +99,16 @@ BEGIN
                 conflict := 'conversation';
                 RETURN;
             END IF;
-            PERFORM FROM jsonb_to_recordset(events) AS event (originator_id text, version bigint), LATERAL (
-                SELECT FROM {schema}.cf_event AS stored
-                WHERE stored.originator_id = event.originator_id AND stored.originator_version = event.version
-                LIMIT 1
-            ) AS later;
-            IF FOUND THEN
-                conflict := 'stream';
-                RETURN;
-            END IF;
+        END IF;
+        -- The index would find it too, but by an error, which tells the server's log whatever it comes from.
+        PERFORM FROM jsonb_to_recordset(events) AS event (originator_id text, version bigint), LATERAL (
+            SELECT FROM {schema}.cf_event AS stored
+            WHERE stored.originator_id = event.originator_id AND stored.originator_version = event.version
+            LIMIT 1
+        ) AS taken;
+        IF FOUND THEN
+            conflict := 'stream';
+            RETURN;
         END IF;
     END IF;
     part := record -> 'relied';
@@ -141,15 +141,13 @@ BEGIN
     END IF;
     part := record -> 'scopes';
     IF part IS NOT NULL THEN
-        INSERT INTO {schema}.cf_scope (scope_id, tenant, account, "user", key)
-        SELECT scope_id, tenant, account, "user", key
-        FROM jsonb_to_recordset(part) AS new (scope_id bytea, tenant text, account text, "user" text, key bytea)
-        ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS kept = ROW_COUNT;
-        IF kept < jsonb_array_length(part) THEN
-            DELETE FROM {schema}.cf_scope WHERE scope_id IN (
-                SELECT scope_id FROM jsonb_to_recordset(part) AS new (scope_id bytea)
-            );
+        PERFORM FROM jsonb_to_recordset(part) AS new (tenant text, account text, "user" text), LATERAL (
+            SELECT FROM {schema}.cf_scope AS stored
+            WHERE stored.tenant = new.tenant AND coalesce(stored.account, '') = coalesce(new.account, '')
+                AND coalesce(stored."user", '') = coalesce(new."user", '') AND stored.key IS NOT NULL
+            LIMIT 1
+        ) AS begun;
+        IF FOUND THEN
             conflict := 'scope';
             RETURN;
         END IF;
@@ -204,6 +202,11 @@ BEGIN
             UPDATE {schema}.cf_projection SET position = head_before
             WHERE position IS NULL AND NOT record -> 'folds' ? (name || '_v' || version);
         END IF;
+    END IF;
+    IF record ? 'scopes' THEN
+        INSERT INTO {schema}.cf_scope (scope_id, tenant, account, "user", key)
+        SELECT scope_id, tenant, account, "user", key
+        FROM jsonb_to_recordset(record -> 'scopes') AS new (scope_id bytea, tenant text, account text, "user" text, key bytea);
     END IF;
     IF record ? 'subjects' THEN
         INSERT INTO {schema}.cf_subject (pseudonym, scope_id, kind, connection, value)
