@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 
+from tests.clocks import JournalClock
 from tests.engines import ENGINES, NONE, ONLY, USUAL, Engine, Store, reason_of, stores_of
 from tests.postgres_server import Postgres, Server
 from tests.proxy import Proxy
@@ -100,9 +101,24 @@ def site(new_site: NewSite) -> Site:
 
 
 @pytest.fixture
-def url(store: Store, fresh_url: FreshURL) -> str:
+def url(store: Store, journal_url: str) -> str:
     """The same, and in memory too, for a test that opens its journal once."""
-    return ":memory:" if store == "memory" else fresh_url()
+    return ":memory:" if store == "memory" else journal_url
+
+
+@pytest.fixture
+def quick_url(engine: Engine, journal_url: str) -> str:
+    """In memory where that can be, for tests of which there are many and for which the store does not matter."""
+    return ":memory:" if engine == "sqlite" else journal_url
+
+
+@pytest.fixture
+def clock(journal_url: str) -> Iterator[JournalClock]:
+    """A clock that stands until it is moved, for the host and for the journal of this test."""
+    clock = JournalClock()
+    clock.drive(journal_url)
+    yield clock
+    clock.close()
 
 
 @pytest.fixture(scope="session")

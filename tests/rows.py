@@ -67,6 +67,16 @@ def is_there(url: str) -> bool:
     return rows(url, "SELECT to_regclass('cf_head')") != [(None,)] if is_postgres(url) else Path(url).exists()
 
 
+def sessions(url: str, name: str) -> int:
+    """
+    Return how many connections the server knows whose `application_name` this is. One that waits in the server for a lock does
+    not count: it does not hear whether its client is still there.
+    """
+    known = "SELECT count(*) FROM pg_stat_activity WHERE application_name = ? AND wait_event_type IS DISTINCT FROM 'Lock'"
+    ((number,),) = rows(url, known, name)
+    return int(number)
+
+
 def rows(url: str, sql: str, *values: Any) -> list[Row]:
     """Return the rows of a query."""
     with database(url) as connection:
