@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,10 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.amber import AmberSnapshotExtension
+from syrupy.location import PyTestLocation
+from syrupy.types import SnapshotIndex
 
 from tests.clocks import JournalClock
 from tests.engines import ENGINES, NONE, ONLY, USUAL, Engine, Store, reason_of, stores_of
@@ -45,6 +50,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store" in metafunc.fixturenames:
         asked = metafunc.config.getoption("engine") or USUAL
         metafunc.parametrize("store", stores_of(marks, asked, in_memory="url" in metafunc.fixturenames), indirect=True)
+
+
+class OneForAllEngines(AmberSnapshotExtension):
+    """What a person reads is the same on every engine, so it is kept once."""
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: SnapshotIndex = 0) -> str:
+        name = super().get_snapshot_name(test_location=test_location, index=index)
+        return re.sub(r"\[(sqlite|memory|postgres)(-|\])", lambda found: "[" if found[2] == "-" else "", name, count=1)
+
+
+@pytest.fixture
+def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    return snapshot.use_extension(OneForAllEngines)
 
 
 def pytest_xdist_auto_num_workers() -> int:
