@@ -25,10 +25,15 @@ def is_postgres(url: str) -> bool:
 
 
 def spelled(url: str, sql: str) -> str:
-    """Return a statement whose values are marked `?` or `:name` as the driver of a journal's engine wants it."""
+    """
+    Return a statement whose values are marked `?` or `:name`, and whose bytes are written as for SQLite, as the driver of a
+    journal's engine wants it.
+    """
     if not is_postgres(url):
         return sql
-    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
+    sql = re.sub(r"\bx'([0-9a-f]*)'", r"'\\x\1'::bytea", sql).replace("AS BLOB", "AS bytea")
+    sql = re.sub(r"zeroblob\((\d+)\)", lambda found: f"'\\x{'00' * int(found[1])}'::bytea", sql)
+    return re.sub(r"(?<!:):(\w+)(?!\w*:)", r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
 
 
 @contextmanager

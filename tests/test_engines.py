@@ -9,7 +9,7 @@ import pytest
 from tests.engines import NONE, ONLY, Engine, reason_of, stores_of
 
 TESTS = Path(__file__).parent
-OF_ENGINES: tuple[str, ...] = ("cli", "fleet", "front", "locks", "reading", "runtime")
+OF_ENGINES = ("cli", "fleet", "front", "journal", "locks", "reading", "runtime")
 """The folders whose tests run on every engine."""
 
 
