@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -10,7 +11,12 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.amber import AmberSnapshotExtension
+from syrupy.location import PyTestLocation
+from syrupy.types import SnapshotIndex
 
+from tests.clocks import JournalClock
 from tests.engines import ENGINES, NONE, ONLY, USUAL, Engine, Store, reason_of, stores_of
 from tests.postgres_server import Postgres, Server
 from tests.proxy import Proxy
@@ -44,6 +50,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store" in metafunc.fixturenames:
         asked = metafunc.config.getoption("engine") or USUAL
         metafunc.parametrize("store", stores_of(marks, asked, in_memory="url" in metafunc.fixturenames), indirect=True)
+
+
+class OneForAllEngines(AmberSnapshotExtension):
+    """What a person reads is the same on every engine, so it is kept once."""
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: SnapshotIndex = 0) -> str:
+        name = super().get_snapshot_name(test_location=test_location, index=index)
+        return re.sub(r"\[(sqlite|memory|postgres)(-|\])", lambda found: "[" if found[2] == "-" else "", name, count=1)
+
+
+@pytest.fixture
+def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    return snapshot.use_extension(OneForAllEngines)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -100,9 +120,24 @@ def site(new_site: NewSite) -> Site:
 
 
 @pytest.fixture
-def url(store: Store, fresh_url: FreshURL) -> str:
+def url(store: Store, journal_url: str) -> str:
     """The same, and in memory too, for a test that opens its journal once."""
-    return ":memory:" if store == "memory" else fresh_url()
+    return ":memory:" if store == "memory" else journal_url
+
+
+@pytest.fixture
+def quick_url(engine: Engine, journal_url: str) -> str:
+    """In memory where that can be, for tests of which there are many and for which the store does not matter."""
+    return ":memory:" if engine == "sqlite" else journal_url
+
+
+@pytest.fixture
+def clock(journal_url: str) -> Iterator[JournalClock]:
+    """A clock that stands until it is moved, for the host and for the journal of this test."""
+    clock = JournalClock()
+    clock.drive(journal_url)
+    yield clock
+    clock.close()
 
 
 @pytest.fixture(scope="session")

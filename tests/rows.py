@@ -25,10 +25,15 @@ def is_postgres(url: str) -> bool:
 
 
 def spelled(url: str, sql: str) -> str:
-    """Return a statement whose values are marked `?` or `:name` as the driver of a journal's engine wants it."""
+    """
+    Return a statement whose values are marked `?` or `:name`, and whose bytes are written as for SQLite, as the driver of a
+    journal's engine wants it.
+    """
     if not is_postgres(url):
         return sql
-    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
+    sql = re.sub(r"\bx'([0-9a-f]*)'", r"'\\x\1'::bytea", sql).replace("AS BLOB", "AS bytea")
+    sql = re.sub(r"zeroblob\((\d+)\)", lambda found: f"'\\x{'00' * int(found[1])}'::bytea", sql)
+    return re.sub(r"(?<!:):(\w+)(?!\w*:)", r"%(\1)s", sql.replace("%", "%%")).replace("?", "%s")
 
 
 @contextmanager
@@ -65,6 +70,16 @@ def tables(url: str) -> set[str]:
 def is_there(url: str) -> bool:
     """Tell whether anybody has made the journal."""
     return rows(url, "SELECT to_regclass('cf_head')") != [(None,)] if is_postgres(url) else Path(url).exists()
+
+
+def sessions(url: str, name: str) -> int:
+    """
+    Return how many connections the server knows whose `application_name` this is. One that waits in the server for a lock does
+    not count: it does not hear whether its client is still there.
+    """
+    known = "SELECT count(*) FROM pg_stat_activity WHERE application_name = ? AND wait_event_type IS DISTINCT FROM 'Lock'"
+    ((number,),) = rows(url, known, name)
+    return int(number)
 
 
 def rows(url: str, sql: str, *values: Any) -> list[Row]:

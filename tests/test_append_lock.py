@@ -17,6 +17,8 @@ from counterfoil.infrastructure.sqlite import append_lock, descriptor
 from counterfoil.infrastructure.sqlite.append_lock import AppendLock, AppendQueue, MemoryAppendLock
 from counterfoil.infrastructure.sqlite.descriptor import HAS_BYTE_LOCKS, side_file
 
+pytestmark = pytest.mark.sqlite_only("the queue of writers is a lock on a file")
+
 ROOT = Path(__file__).parents[1]
 LONG = 60_000_000
 SHORT = 1_000

@@ -18,6 +18,8 @@ from counterfoil.domain.errors import Closed
 from counterfoil.infrastructure.sqlite.bell import MESSAGE_BYTES, MemoryBell, SocketBell, _let_ring, new_bell, ring
 from tests.beside import running, said
 
+pytestmark = pytest.mark.sqlite_only("the bells of SQLite are sockets beside the file")
+
 PATIENCE = 60
 """Seconds for what comes within a millisecond, unless the machine is very busy."""
 PRELUDE = """

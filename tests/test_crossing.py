@@ -16,6 +16,8 @@ import counterfoil
 from counterfoil.infrastructure.sqlite import crossing
 from counterfoil.infrastructure.sqlite.verifying import verify_file
 
+pytestmark = pytest.mark.sqlite_only("it is about descriptors of files that a fork carries over")
+
 PATIENCE = 60.0
 """Seconds after which a program fails that should have ended long ago."""
 

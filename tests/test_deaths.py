@@ -20,6 +20,8 @@ from counterfoil.infrastructure.sqlite.descriptor import HAS_BYTE_LOCKS, Descrip
 from counterfoil.infrastructure.sqlite.liveness import FileLiveness, check_locking, sign_file
 from tests.beside import running, said
 
+pytestmark = pytest.mark.sqlite_only("deaths are heard in locks on files; tests/postgres has those in the server")
+
 PATIENCE = 60
 """Seconds for what comes within milliseconds, unless the machine is very busy."""
 PRELUDE = """

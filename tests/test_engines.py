@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.engines import NONE, ONLY, Engine, reason_of, stores_of
 
 TESTS = Path(__file__).parent
-OF_ENGINES: tuple[str, ...] = ("fleet", "front", "locks", "runtime")
+OF_ENGINES = ("cli", "fleet", "front", "journal", "locks", "reading", "runtime")
 """The folders whose tests run on every engine."""
 
 
@@ -49,14 +51,28 @@ def test_a_mark_without_a_reason_is_refused(mark: pytest.MarkDecorator) -> None:
         reason_of(mark.mark)
 
 
-def test_every_test_of_the_engines_takes_its_engine_from_the_fixture(request: pytest.FixtureRequest) -> None:
-    """Of those that are run with this one."""
-    left_out = {
-        item.nodeid.partition("[")[0]
+def on_every_engine(request: pytest.FixtureRequest) -> list[pytest.Function]:
+    """Those of the tests that are run with this one that do not say that one engine alone can, or none."""
+    return [
+        item
         for item in request.session.items
-        if item.path.relative_to(TESTS).parts[0] in OF_ENGINES
-        and "store" not in getattr(item, "fixturenames", ())
+        if isinstance(item, pytest.Function)
+        and item.path.relative_to(TESTS).parts[0] in OF_ENGINES
         and not any(mark.name in ONLY or mark.name == NONE for mark in item.iter_markers())
-    }
+    ]
+
+
+def test_every_test_of_the_engines_takes_its_engine_from_the_fixture(request: pytest.FixtureRequest) -> None:
+    left_out = {item.nodeid.partition("[")[0] for item in on_every_engine(request) if "store" not in item.fixturenames}
 
     assert not left_out, "\n".join(["on which engine do these run?", *sorted(left_out)])
+
+
+def test_no_test_of_every_engine_reaches_for_sqlite(request: pytest.FixtureRequest) -> None:
+    reaches = {
+        item.nodeid.partition("[")[0]
+        for item in on_every_engine(request)
+        if re.search(r"\b(sqlite3\.connect|sqlite_engine)\(", inspect.getsource(item.function))
+    }
+
+    assert not reaches, "\n".join(["these are about SQLite, and do not say so:", *sorted(reaches)])

@@ -10,6 +10,8 @@ from counterfoil.domain.errors import JournalDamaged, JournalUnavailable
 from counterfoil.infrastructure.sqlite.descriptor import side_file
 from counterfoil.infrastructure.sqlite.kept_aside import EpochFile, EpochStore, MemoryEpoch
 
+pytestmark = pytest.mark.sqlite_only("it is a file beside the journal")
+
 
 @pytest.fixture
 def epoch(tmp_path: Path) -> Path:

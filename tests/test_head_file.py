@@ -34,6 +34,8 @@ from counterfoil.infrastructure.sqlite.verifying import verify_file
 from counterfoil.testing import MovableClock
 from tests.sqlite import sqlite_engine
 
+pytestmark = pytest.mark.sqlite_only("it is a file beside the journal")
+
 ROOT = Path(__file__).parents[1]
 VERIFIER = Path(__file__).with_name("independent_verifier.py")
 GRANT = Grant(identity=Identity(tenant="acme", principal="pat", verified=True), aliases=("agent",))

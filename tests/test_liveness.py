@@ -16,6 +16,8 @@ from counterfoil.infrastructure.sqlite.descriptor import HAS_BYTE_LOCKS, Descrip
 from counterfoil.infrastructure.sqlite.liveness import FileLiveness, Liveness, MemoryLiveness, check_locking
 from tests.beside import running, said
 
+pytestmark = pytest.mark.sqlite_only("signs of life are locks on files; tests/postgres has those in the server")
+
 ROOT = Path(__file__).parents[1]
 PRELUDE = """
 import os, signal, subprocess, sys

@@ -8,6 +8,8 @@ import pytest
 from counterfoil.domain.errors import JournalRefused
 from counterfoil.infrastructure.core import Core
 
+pytestmark = pytest.mark.sqlite_only("it is about the library SQLite")
+
 JOURNAL = "journal.sqlite"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from click.testing import CliRunner, Result
 
 import counterfoil
 from counterfoil.infrastructure.cli.group import cli
+from tests.engines import Engine
+from tests.rows import is_postgres
 
 ROOT = Path(counterfoil.__file__).parents[1]
 SECRET = "marker-of-a-text"
@@ -85,23 +88,39 @@ def two(a, b): ...
 
 
 class Shell:
-    """A folder with a journal, a host and what it is fed."""
+    """A folder with a host and what it is fed, and the journal that it is fed through."""
 
-    journal = "support.sqlite"
+    NAME = "support.sqlite"
+    """How words that stand for the journal name it."""
     hosted = ("--agent", "host:agent", "--deliver", "host:deliver")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, journal: str = NAME) -> None:
         self.folder = folder
+        self.journal = journal
+        """How the command line is told of it."""
         (folder / "host.py").write_text(HOST)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._environment = {**os.environ, "PYTHONPATH": path}
         self._started: list[subprocess.Popen[str]] = []
 
+    @property
+    def url(self) -> str:
+        """The journal, by a name that is good in any folder."""
+        return self.journal if is_postgres(self.journal) else str(self.folder / self.journal)
+
+    def _words(self, words: Sequence[str | Path]) -> list[str]:
+        return [self.journal if word == self.NAME else str(word) for word in words]
+
+    def masked(self, text: str) -> str:
+        """What is printed, without what differs from run to run and from engine to engine."""
+        text = re.sub(r"\bschema +\d+ +tables\b", "file N  pages", text)
+        return masked(text.replace(shlex.quote(self.journal), self.NAME))
+
     # Other processes.
 
     def start(self, *words: str | Path, program: Sequence[str] = ("-m", "counterfoil"), **options: Any) -> subprocess.Popen[str]:
         """Start a verb in a process of its own, in the folder."""
-        command = [sys.executable, "-W", "error", *program, *map(str, words)]
+        command = [sys.executable, "-W", "error", *program, *self._words(words)]
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         process = subprocess.Popen(command, text=True, cwd=self.folder, env=self._environment, **options)
         self._started.append(process)
@@ -128,7 +147,7 @@ class Shell:
         before = Path.cwd()
         os.chdir(self.folder)
         try:
-            result = CliRunner().invoke(cli, list(map(str, words)), prog_name="counterfoil")
+            result = CliRunner().invoke(cli, self._words(words), prog_name="counterfoil")
         finally:
             os.chdir(before)
         assert status == result.exit_code, result.output
@@ -211,11 +230,11 @@ def masked(text: str) -> str:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+def shell(tmp_path: Path, engine: Engine, journal_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.delitem(sys.modules, "host", raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("COLUMNS", "100")
-    shell = Shell(tmp_path)
+    shell = Shell(tmp_path, journal_url if engine == "postgres" else Shell.NAME)
     yield shell
     shell.end()
     sys.modules.pop("host", None)

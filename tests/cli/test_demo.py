@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Shell, masked
 
 
+@pytest.mark.sqlite_only("the demo keeps a file")
 def test_the_demo_tells_its_story(shell: Shell) -> None:
     """A worker is killed in the middle of a turn, and nothing is lost or answered twice."""
     done = shell.run("demo", "--keep", shell.folder / "kept.sqlite")

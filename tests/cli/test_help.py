@@ -16,6 +16,8 @@ from counterfoil.infrastructure.cli.group import VERBS, cli
 
 from .conftest import Shell
 
+pytestmark = pytest.mark.no_engine("help is of no journal")
+
 OURS = [verb for verb in VERBS if verb != "bench"]
 HEAVY = ("pydantic", "eventsourcing", "rich", "orjson", "sqlite3", "asyncio", "logging")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 from typing import get_args
 
@@ -15,7 +16,7 @@ from counterfoil.domain.event import ActorKind
 from counterfoil.infrastructure.cli.timeline import ACTOR_KINDS, OUTCOMES
 from counterfoil.projections.timeline import TimelineOutcome
 
-from .conftest import SECRET, Shell, masked, message
+from .conftest import SECRET, Shell, message
 
 VERBS = ("unresolved", "timeline", "stats", "verify")
 
@@ -30,7 +31,7 @@ def told(shell: Shell) -> Shell:
 
 def test_tables(told: Shell, snapshot: SnapshotAssertion) -> None:
     """Tables hold no text, and nothing that moves the cursor of a terminal."""
-    printed = masked("\n\n".join(told.here(verb, told.journal).output for verb in VERBS))
+    printed = told.masked("\n\n".join(told.here(verb, told.journal).output for verb in VERBS))
 
     assert snapshot == re.sub(" {2,}", "  ", printed)  # how wide a column is depends on how long things took
     assert SECRET not in printed
@@ -42,8 +43,8 @@ def test_explain_tells_a_story(told: Shell, snapshot: SnapshotAssertion) -> None
     by_event = told.here("explain", told.journal, "2").output
     (row,) = told.rows("explain", told.journal, "2")
 
-    assert snapshot == masked(by_event)
-    assert masked(by_event) == masked(told.here("explain", told.journal, row["operation_id"]).output)
+    assert snapshot == told.masked(by_event)
+    assert told.masked(by_event) == told.masked(told.here("explain", told.journal, row["operation_id"]).output)
 
 
 def test_explain_of_what_is_not_known(told: Shell) -> None:
@@ -105,6 +106,7 @@ def test_text_is_shown_when_asked_for_and_that_is_recorded(told: Shell) -> None:
     assert [("operator", "text_shown")] * 2 == [(act["actor_kind"], act["detail"]["action"]) for act in acts]
 
 
+@pytest.mark.sqlite_only("a file may not be written; tests/postgres has a role that may not")
 @pytest.mark.contract("IDN-05")
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs permissions as Unix has them")
 def test_reading_changes_nothing(told: Shell) -> None:
@@ -126,7 +128,7 @@ def test_unresolved_prints_the_command_for_each(told: Shell) -> None:
 
     assert ["delivery_failed", "delivery_unknown"] == [row["reply_state"] for row in rows]
     for row, risk in zip(rows, ("", " --acknowledge-duplicate-risk"), strict=True):
-        command = f"counterfoil reconcile {told.journal} {row['operation_id']} --expect {row['version']}{risk}"
+        command = f"counterfoil reconcile {shlex.quote(told.journal)} {row['operation_id']} --expect {row['version']}{risk}"
         assert f"{command} --deliver MODULE:FUNCTION" == row["reconcile"]
         assert row["reconcile"] in printed
 
@@ -153,6 +155,7 @@ def test_an_empty_journal(shell: Shell) -> None:
     assert 0 == json.loads(shell.here("verify", shell.journal, "--json").stdout)["position"]
 
 
+@pytest.mark.no_engine("two lists of words")
 def test_every_outcome_of_a_timeline_can_be_asked_for() -> None:
     """The words stand twice, so that the help needs no model."""
     assert get_args(TimelineOutcome) == OUTCOMES

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,7 +23,7 @@ from counterfoil.infrastructure.cli import locks as verbs
 from counterfoil.infrastructure.cli.group import cli
 from counterfoil.infrastructure.cli.locks import locks
 
-from .conftest import Shell, masked, message
+from .conftest import Shell, message
 from .test_help import HEAVY, loaded_by
 
 PATIENCE = 30.0
@@ -33,7 +34,7 @@ TAKE = ("summaries", "--yes", "--", KEY)
 
 @pytest.fixture
 def journal(shell: Shell) -> Iterator[counterfoil.Journal]:
-    with counterfoil.open(shell.folder / shell.journal) as opened:
+    with counterfoil.open(shell.url) as opened:
         yield opened
 
 
@@ -61,7 +62,7 @@ def waiting(journal: counterfoil.Journal, key: str, count: int = 1) -> Iterator[
 def words_of(*words: str) -> tuple[str, ...]:
     """Put the journal where a verb wants it."""
     verb, *rest = words
-    return "locks", verb, Shell.journal, *rest
+    return "locks", verb, Shell.NAME, *rest
 
 
 def take(shell: Shell, *words: str, status: int = 0) -> Any:
@@ -78,7 +79,7 @@ def test_tables(shell: Shell, journal: counterfoil.Journal, snapshot: SnapshotAs
             listed = shell.here(*words_of("list", "--waiters")).stdout
     told = shell.here(*words_of("history", "summaries", "--newest-first", "--", KEY)).stdout
 
-    assert snapshot == re.sub(" {2,}", "  ", masked(f"{listed}\n{told}"))
+    assert snapshot == re.sub(" {2,}", "  ", shell.masked(f"{listed}\n{told}"))
     assert "\x1b" not in listed
 
 
@@ -267,7 +268,7 @@ def test_who_gets_the_key_at_the_last_moment_keeps_it(
         monkeypatch.setattr(counterfoil.Lock, "force_release", change_hands)
         monkeypatch.setattr(verbs, "_look", lambda *_: seen)
         monkeypatch.setattr(verbs, "_is_wanted", lambda _: True)
-        status = verbs._release(str(shell.folder / shell.journal), "summaries", KEY, "operator", ask=True)
+        status = verbs._release(shell.url, "summaries", KEY, "operator", ask=True)
 
     assert 4 == status
     assert ["granted", "released"] * 2 == [row.happened for row in lock.history(KEY).rows]
@@ -318,15 +319,17 @@ def test_looking_changes_nothing(shell: Shell, journal: counterfoil.Journal) -> 
         assert before == journal.position()
 
 
+@pytest.mark.no_engine("help is of no journal")
 @pytest.mark.parametrize("verb", list(locks.commands))
 def test_help_of_a_verb(verb: str, snapshot: SnapshotAssertion) -> None:
     assert snapshot == CliRunner().invoke(cli, ["locks", verb, "--help"], prog_name="counterfoil", terminal_width=100).output
     assert all(each.help for each in locks.commands[verb].params if isinstance(each, click.Option))
 
 
+@pytest.mark.no_engine("help is of no journal")
 @pytest.mark.contract("CLI-04")
 @pytest.mark.parametrize("verb", ["list", "history", "release"])
-def test_help_loads_nothing_heavy(verb: str, shell: Shell) -> None:
-    loaded = loaded_by(shell.folder, "locks", verb, "--help")
+def test_help_loads_nothing_heavy(verb: str, tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, "locks", verb, "--help")
 
     assert not [name for name in HEAVY if name in loaded]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from tests.engines import Engine
+
 from .conftest import Shell, message
 
 RISK = "--acknowledge-duplicate-risk"
@@ -117,9 +119,9 @@ def test_what_is_settled_is_left_alone(shell: Shell) -> None:
     assert 1 == len(shell.sent)
 
 
-def test_the_printed_command_works_as_it_is(shell: Shell) -> None:
+def test_the_printed_command_works_as_it_is(shell: Shell, engine: Engine) -> None:
     """The end of a run prints it with the options of that run, quoted for a shell."""
-    journal = "it's a journal.sqlite"
+    journal = "it's a journal.sqlite" if engine == "sqlite" else shell.journal
     marked = shell.program("send once.sh", "cat > /dev/null\n[ -e sent-once ] && exit 0\n: > sent-once\nexit 1\n")
     lines = shell.write("events.jsonl", message("1"))
     sending = ("--agent", "host:agent", "--deliver-command", shlex.quote(marked))

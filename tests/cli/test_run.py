@@ -203,6 +203,7 @@ def test_summary_for_people(shell: Shell, snapshot: SnapshotAssertion) -> None:
     assert "--deliver host:deliver" in result.stderr
 
 
+@pytest.mark.sqlite_only("files may not grow in that process")
 def test_a_journal_that_takes_nothing_ends_the_run(shell: Shell) -> None:
     """A full disk: what was not admitted is said, the order is kept by reading no further, and the summary is there."""
     events = shell.write("events.jsonl", *(message(str(number), actor=f"p{number}") for number in range(40)))

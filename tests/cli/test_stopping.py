@@ -174,7 +174,7 @@ def test_an_agent_that_ignores_a_stop_is_left(shell: Shell, number: signal.Signa
     assert status == process.returncode
     assert (0, 0, 1) == tuple(counted[key] for key in ("failed", "cancelled", "unresolved"))
     assert "1 turn did not end when told to, and nobody knows what was done; filed as execution_unknown:" in said
-    assert f"  counterfoil explain {shell.journal} {unknown['operation_id']}\n" in said
+    assert f"  counterfoil explain {shlex.quote(shell.journal)} {unknown['operation_id']}\n" in said
     assert said.endswith("ignores that it was told to end; it is ended with the process.\n")
     assert "Task" not in said
 

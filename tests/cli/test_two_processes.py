@@ -1,4 +1,4 @@
-"""Two processes on one file from the first day."""
+"""Two processes on one journal from the first day."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from contextlib import closing
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from tests.rows import change
+
 from .conftest import Shell, message
 
 DELIVER = ("--deliver", "host:deliver")
@@ -77,6 +79,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.sqlite_only("most of it is about names of files")
 @pytest.mark.contract("CLI-03")
 def test_wrong_usage_is_one_line_and_nothing_is_made(shell: Shell, snapshot: SnapshotAssertion) -> None:
     """Whatever is wrong on the command line is found before anything is done."""
@@ -136,6 +139,7 @@ def closed(shell: Shell, how: str, *words: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.sqlite_only("SQLite has locks on files")
 @pytest.mark.contract("CLI-03")
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 def test_files_of_the_journal_are_not_read_as_others(shell: Shell, suffix: str) -> None:
@@ -177,6 +181,7 @@ def _is_newer(shell: Shell) -> None:
         connection.execute("UPDATE cf_head SET format = 99")
 
 
+@pytest.mark.sqlite_only("files are spoiled")
 @pytest.mark.parametrize("spoil", [_is_text, _is_empty_beside_a_wal, _is_of_another_program, _is_truncated, _is_newer])
 def test_what_is_no_journal_is_refused_by_every_verb(shell: Shell, spoil: Callable[[Shell], None]) -> None:
     """In one line that names the file, with status 1, and without a change to it."""
@@ -203,8 +208,7 @@ def test_what_is_no_journal_is_refused_by_every_verb(shell: Shell, spoil: Callab
 def test_verify_names_what_does_not_agree(shell: Shell) -> None:
     """Status 3."""
     shell.feed(message("1"), message("2"))
-    with closing(sqlite3.connect(shell.folder / shell.journal, isolation_level=None)) as connection:
-        connection.execute("UPDATE cf_event SET connection = 'else' WHERE position = 3")
+    change(shell.url, "UPDATE cf_event SET connection = 'else' WHERE position = 3")
     result = shell.here("verify", shell.journal, "--json", status=3)
 
     assert '"agrees": false' in result.stdout

@@ -23,7 +23,6 @@ from counterfoil.domain.event import Event, Header
 from counterfoil.domain.ids import lock_id
 from counterfoil.domain.lock import LockGranted
 from counterfoil.infrastructure.unit import Unit
-from counterfoil.testing import MovableClock
 from tests.engines import Engine
 from tests.rows import spelled
 
@@ -49,11 +48,6 @@ def spell(journal_url: str) -> Spell:
 def driver(engine: Engine) -> Any:
     """The module whose errors those of a host's statements are."""
     return psycopg if engine == "postgres" else sqlite3
-
-
-@pytest.fixture
-def clock() -> MovableClock:
-    return MovableClock()
 
 
 class Pause:

@@ -10,7 +10,7 @@ import counterfoil
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.turn import Answer
 from counterfoil.infrastructure.commands.turn import Claim, Settle
-from counterfoil.testing import MovableClock
+from tests.clocks import JournalClock
 from tests.sqlite import sqlite_engine
 
 PERSON = counterfoil.Identity(tenant="acme", principal="ann", verified=True)
@@ -70,8 +70,7 @@ def test_loading_a_key_costs_the_same_however_long_its_history(tmp_path: Path) -
 
 
 @pytest.mark.contract("LCK-02", "LCK-03")
-def test_fences_grow_over_openings_and_a_clock_that_is_set_back(journal_url: str) -> None:
-    clock = MovableClock()
+def test_fences_grow_over_openings_and_a_clock_that_is_set_back(journal_url: str, clock: JournalClock) -> None:
     fences = []
     for number in range(3):
         with counterfoil.open(journal_url, clock=clock) as journal:

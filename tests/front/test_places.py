@@ -11,7 +11,7 @@ import pytest
 import counterfoil
 from counterfoil.domain.identity import instant_of
 from counterfoil.infrastructure.sqlite.verifying import verify_file
-from counterfoil.testing import MovableClock
+from tests.clocks import JournalClock
 
 PERSON = counterfoil.Identity(tenant="acme", principal="ann", verified=True)
 GRANT = counterfoil.Grant.of(PERSON, "helper")
@@ -84,9 +84,8 @@ def test_what_is_garbled_beside_a_journal_is_refused_at_opening(tmp_path: Path, 
 
 
 @pytest.mark.contract("IDN-04", "JRN-06")
-def test_an_identity_goes_by_the_wall_clock_and_not_by_the_times_of_events(journal_url: str) -> None:
+def test_an_identity_goes_by_the_wall_clock_and_not_by_the_times_of_events(journal_url: str, clock: JournalClock) -> None:
     """A clock that was an hour ahead for a moment leaves events in the future; nobody expires by them."""
-    clock = MovableClock()
     start = clock.now()
     short = PERSON.model_copy(update={"expires_at": instant_of(start + 60_000_000)})
     with counterfoil.open(journal_url, clock=clock) as journal:

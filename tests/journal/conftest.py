@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,11 @@ from counterfoil.domain.turn import Answer, Delivery
 from counterfoil.infrastructure.commands.admission import AdmitInbound, Admitted
 from counterfoil.infrastructure.commands.turn import Claim, Claimed, Mark, Settle, Settled
 from counterfoil.infrastructure.core import Core
+from tests.conftest import FreshURL
+from tests.copies import copy_rows, fold
+from tests.rows import database, spelled
 
+Tampered = Callable[..., str]
 ROOT = Path(counterfoil.__file__).parents[1]
 
 PRELUDE = """
@@ -36,6 +40,9 @@ from counterfoil.domain.turn import Answer, Delivery
 from counterfoil.infrastructure.commands.admission import AdmitInbound
 from counterfoil.infrastructure.commands.turn import Claim, Mark, Settle
 from counterfoil.infrastructure.core import Core
+from tests.conftest import FreshURL
+from tests.copies import copy_rows, fold
+from tests.rows import database, spelled
 warnings.filterwarnings("ignore", message="This process .* is multi-threaded", category=DeprecationWarning)  # where it forks
 LIMITS = Limits(max_pending_per_process=10_000, max_routes=10_000, max_pending_per_binding=32)
 GRANT = Grant(identity=Identity(tenant="acme", principal="pat", verified=True), aliases=("agent",))
@@ -52,16 +59,21 @@ def say(*words):
 class Host:
     """Open journals, and do with them what hosts do. What was opened is closed when the test ends."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.limits = Limits(max_pending_per_process=10_000, max_routes=10_000, max_pending_per_binding=32)
         self.grant = Grant(identity=Identity(tenant="acme", principal="pat", verified=True), aliases=("agent",))
         self._opened: list[Core] = []
 
-    def open(self, path: Path | str | None = None, **options: Any) -> Core:
-        """Open a journal, by default the one at `path`."""
+    @property
+    def path(self) -> Path:
+        """The file of the journal, for tests that are about files."""
+        return Path(self.url)
+
+    def open(self, url: str | None = None, **options: Any) -> Core:
+        """Open a journal, by default the one of the test."""
         options.setdefault("limits", self.limits)
-        core = Core(self.path if path is None else path, **options)
+        core = Core(url or self.url, **options)
         self._opened.append(core)
         return core
 
@@ -119,24 +131,40 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    host = Host(tmp_path / "journal.sqlite")
+def host(journal_url: str) -> Iterator[Host]:
+    host = Host(journal_url)
     yield host
     host.close()
 
 
-@pytest.fixture(params=["file", "memory"])
-def core(request: pytest.FixtureRequest, host: Host) -> Core:
+@pytest.fixture
+def core(url: str, host: Host) -> Core:
     """A journal on each kind of store."""
-    return host.open(":memory:" if request.param == "memory" else None)
+    return host.open(url)
 
 
 @pytest.fixture
-def busy_journal(host: Host) -> Path:
+def busy_journal(host: Host) -> str:
     """A closed journal in which much has happened."""
-    with closing(Core(host.path, limits=host.limits)) as core:
+    with closing(Core(host.url, limits=host.limits)) as core:
         host.make_busy(core)
-    return host.path
+    return host.url
+
+
+@pytest.fixture
+def tampered(fresh_url: FreshURL) -> Tampered:
+    """Copy a journal, and work on the copy with a tool of its engine."""
+
+    def tamper(url: str, *statements: str) -> str:
+        copy = fresh_url()
+        copy_rows(url, copy)
+        fold(copy)
+        with database(copy) as connection:
+            for statement in statements:
+                connection.execute(spelled(copy, statement), ())
+        return copy
+
+    return tamper
 
 
 class Processes:

@@ -13,6 +13,8 @@ from tests.sqlite import sqlite_engine
 if TYPE_CHECKING:
     from tests.journal.conftest import Host
 
+pytestmark = pytest.mark.sqlite_only("the log is a file of SQLite's")
+
 FRAMES = 400
 
 

@@ -22,7 +22,8 @@ from counterfoil.infrastructure.commands.turn import Claim, Claimed
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.unit import Unit
 from counterfoil.infrastructure.verification import verify
-from counterfoil.projections.cursors import Cursors
+from counterfoil.projections.queues import Queues
+from tests.commits import around_commits
 from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
@@ -72,21 +73,27 @@ def raises(error: BaseException) -> Callable[[Unit], Any]:
     return run
 
 
-def statements_of(core: Core, wanted: str) -> list[str]:
-    """What the writer tells SQLite from now on, as far as it begins so."""
-    seen: list[str] = []
-    sqlite_engine(core)._writer.set_trace_callback(lambda sql: seen.append(sql) if sql.startswith(wanted) else None)
+def commits_of(core: Core) -> list[int]:
+    """Return a list to which each commit of an opening adds how many events it appends."""
+    seen: list[int] = []
+
+    def seeing(unit: Unit, commit: Callable[[], bool]) -> bool:
+        seen.append(len(unit.changes.events))
+        return commit()
+
+    around_commits(core, seeing)
     return seen
 
 
 @pytest.mark.contract("JRN-04")
 def test_many_callers_share_one_commit(core: Core, host: Host) -> None:
-    commits = statements_of(core, "COMMIT")
+    host.admit(core, "first")
+    commits = commits_of(core)
     with one_group(core):
         futures = [core.committer.submit(host.message(f"e{number}", f"c{number}")) for number in range(100)]
     answers = [future.result(30) for future in futures]
 
-    assert 2 == len(commits)  # of the pause, and of all hundred
+    assert [100] == [events for events in commits if events]
     assert 100 == len({answer.admission.position for answer in answers})
     assert core.read(verify).agrees
 
@@ -190,14 +197,14 @@ async def test_an_error_reaches_a_caller_in_a_loop(core: Core) -> None:
 def test_a_command_that_raises_in_its_fold_leaves_nothing(core: Core, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither an event, nor a row of a projection that was folded before, nor a state that is kept in memory."""
     host.admit(core, "e1")
-    real = Cursors.fold
+    real = Queues.fold
 
-    def fold(self: Cursors, row: Any, recorded: Any) -> Any:
+    def fold(self: Queues, row: Any, recorded: Any) -> Any:
         if recorded.originator_version == 1 and broken:
             raise ArithmeticError
         return real(self, row, recorded)
 
-    monkeypatch.setattr(Cursors, "fold", fold)
+    monkeypatch.setattr(Queues, "fold", fold)
     broken = True
     with one_group(core):
         failing = core.committer.submit(host.message("e2", "c2"))
@@ -282,6 +289,7 @@ class Failing:
         return self._connection.execute(sql, *values)
 
 
+@pytest.mark.sqlite_only("the connection whose COMMIT fails is SQLite's; tests/postgres cuts the wire instead")
 @pytest.mark.contract("ADM-07")
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_commit_whose_answer_is_lost_is_looked_for(core: Core, host: Host, landed: bool) -> None:
@@ -305,6 +313,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_for(core: Core, host: Host, lan
     assert core.read(verify).agrees
 
 
+@pytest.mark.sqlite_only("a pragma makes the disk of one journal full")
 @pytest.mark.contract("ADM-07")
 def test_a_full_disk_is_unavailable_and_a_good_commit_follows(core: Core, host: Host) -> None:
     """The file may not grow (`max_page_count`), then it may again."""
@@ -325,6 +334,7 @@ def test_a_full_disk_is_unavailable_and_a_good_commit_follows(core: Core, host: 
     assert core.read(verify).agrees
 
 
+@pytest.mark.sqlite_only("files may not grow in that process")
 @pytest.mark.contract("ADM-07")
 def test_a_commit_that_fails_at_the_disk_leaves_nothing(host: Host, processes: Processes) -> None:
     """The kernel refuses the WAL its next pages (`RLIMIT_FSIZE`) while COMMIT writes them; then it allows them again."""
@@ -367,6 +377,7 @@ def test_a_closed_journal_finishes_what_is_queued_and_takes_nothing_more(core: C
     core.close()
 
 
+@pytest.mark.sqlite_only("its writers queue for locks on files")
 @pytest.mark.contract("LIM-01")
 @pytest.mark.parametrize("lock", ["the queue of writers", "SQLite's own"])
 def test_limits_that_come_later_say_how_long_a_command_waits(host: Host, lock: str) -> None:

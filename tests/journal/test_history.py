@@ -6,24 +6,28 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from counterfoil.domain.admission import Admission
 from counterfoil.domain.errors import CommandConflict, InvalidValue, JournalDamaged
-from counterfoil.domain.identity import Grant, Identity
+from counterfoil.domain.identity import Grant, Identity, reach
 from counterfoil.domain.turn import Answer
+from counterfoil.infrastructure import reading
 from counterfoil.infrastructure.commands.admission import Admitted
 from counterfoil.infrastructure.commands.once import Once, command_id_bytes, fingerprint
 from counterfoil.infrastructure.commands.turn import Claim, Settle
 from counterfoil.infrastructure.core import Core
+from counterfoil.infrastructure.postgres.store import PostgresStore
 from counterfoil.infrastructure.sqlite.verifying import verify_file
 from counterfoil.infrastructure.store import Store
 from counterfoil.infrastructure.verification import verify
 from counterfoil.projections.catalogue import BUILT_IN
-from counterfoil.testing import MovableClock
+from tests.clocks import JournalClock
+from tests.copies import verify_at
+from tests.engines import Engine
+from tests.rows import all_rows_in, change, database, rows
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host, Processes
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 # Positions.
 
 
+@pytest.mark.sqlite_only("a tool of SQLite can remove the numbers that were given")
 @pytest.mark.contract("JRN-01")
 def test_positions_are_never_used_again(host: Host) -> None:
     """Whatever somebody deleted with a tool of SQLite, and after VACUUM."""
@@ -48,6 +53,7 @@ def test_positions_are_never_used_again(host: Host) -> None:
         host.open()
 
 
+@pytest.mark.sqlite_only("a file is put back by copying it; tests/postgres restores a dump")
 @pytest.mark.contract("JRN-01", "JRN-13")
 def test_an_older_copy_gives_no_position_out_again(host: Host) -> None:
     """Whatever anybody has seen before it was put back; the gap is no fault of the chain, and a cut tail still is."""
@@ -73,11 +79,10 @@ def test_an_older_copy_gives_no_position_out_again(host: Host) -> None:
 
 
 @pytest.mark.contract("JRN-01")
-def test_a_vacuum_changes_nothing(busy_journal: Path, host: Host) -> None:
-    before = verify_file(busy_journal).position
-    with closing(sqlite3.connect(busy_journal, isolation_level=None)) as tool:
-        tool.execute("VACUUM")
-    assert (before, True) == ((verification := verify_file(busy_journal)).position, verification.agrees)
+def test_a_vacuum_changes_nothing(busy_journal: str, host: Host, engine: Engine) -> None:
+    before = verify_at(busy_journal).position
+    change(busy_journal, "VACUUM" if engine == "sqlite" else "VACUUM (FULL, ANALYZE)")
+    assert (before, True) == ((verification := verify_at(busy_journal)).position, verification.agrees)
     core = host.open()
     assert before < (host.admit(core, "more", "another").admission.position or 0)
 
@@ -94,9 +99,8 @@ def test_the_events_of_one_append_stand_together(core: Core, host: Host) -> None
 
 
 @pytest.mark.contract("JRN-06")
-def test_recorded_at_never_runs_backwards(host: Host) -> None:
+def test_recorded_at_never_runs_backwards(host: Host, clock: JournalClock) -> None:
     """Set back, it advances a microsecond an event until it is caught up; then it is the clock again, after a reopening too."""
-    clock = MovableClock()
     core = host.open(clock=clock)
     host.admit(core, "e1")
     clock.set_back("1h")
@@ -116,8 +120,7 @@ def test_recorded_at_never_runs_backwards(host: Host) -> None:
 
 
 @pytest.mark.contract("JRN-06")
-def test_no_lease_ends_because_a_clock_was_set(host: Host) -> None:
-    clock = MovableClock()
+def test_no_lease_ends_because_a_clock_was_set(host: Host, clock: JournalClock) -> None:
     core = host.open(clock=clock)
     claimed = host.claim(core, host.admit(core, "e1"))
     clock.set_forward("20h")
@@ -188,7 +191,7 @@ def once(host: Host, command_id: str, event_id: str, text: str = "hello", grant:
 
 @pytest.mark.contract("JRN-05")
 def test_a_command_id_has_one_effect_and_one_answer(host: Host, processes: Processes) -> None:
-    """At once, in one group, later, after a reopening, and in another opening of the same file."""
+    """At once, in one group, later, after a reopening, and in another opening of the same journal."""
     core = host.open()
     futures = [core.committer.submit(once(host, "id-1", "e1")) for _ in range(5)]
     answers = {future.result(30).admission.position for future in futures}
@@ -221,8 +224,7 @@ def test_a_command_id_is_the_scope_s_own(core: Core, host: Host) -> None:
 
 
 @pytest.mark.contract("JRN-05")
-def test_a_command_id_is_kept_for_its_days(host: Host) -> None:
-    clock = MovableClock()
+def test_a_command_id_is_kept_for_its_days(host: Host, clock: JournalClock) -> None:
     core = host.open(clock=clock)
     first = host.run(core, once(host, "id-1", "e1"))
     clock.advance(timedelta(days=7) - timedelta(seconds=1))
@@ -267,10 +269,10 @@ def test_an_answer_without_an_event_is_seen_by_every_opening(host: Host) -> None
     assert "first" == host.run(other, nothing("first"))
     with pytest.raises(CommandConflict):
         host.run(other, nothing("second"))
-    with closing(sqlite3.connect(host.path)) as tool:
-        assert (1,) == tool.execute("SELECT count(*) FROM cf_scope").fetchone()
+    assert [(1,)] == rows(host.url, "SELECT count(*) FROM cf_scope")
 
 
+@pytest.mark.no_engine("nothing is appended yet")
 @pytest.mark.contract("JRN-05")
 @pytest.mark.parametrize("value", ["", b"", "x" * 129, "\ud800", 7, None])
 def test_a_command_id_is_1_to_128_bytes(value: Any) -> None:
@@ -283,60 +285,63 @@ def test_a_command_id_is_1_to_128_bytes(value: Any) -> None:
 
 
 @pytest.mark.contract("JRN-07", "IDN-06")
-def test_events_hold_no_text_and_no_id_of_a_person(host: Host) -> None:
-    """Looked for in the bytes of every column; what was erased is nowhere in the file."""
+def test_events_hold_no_text_and_no_id_of_a_person(host: Host, engine: Engine) -> None:
+    """Looked for in the bytes of every column; what was erased is in no row, and nowhere in a file of SQLite's."""
     grant = Grant(identity=Identity(tenant="t-secret", principal="p-secret", user="u-secret", verified=True), aliases=("agent",))
     core = host.open()
     admitted = host.run(core, host.message("ev-secret", "chat-secret", "body-secret", grant))
     claimed = host.claim(core, admitted)
     host.settle(core, claimed, "reply-secret")
+    everything = "\n".join(all_rows_in(core))
     core.close()
-    with closing(sqlite3.connect(host.path)) as tool:
-        events = repr(tool.execute("SELECT * FROM cf_event").fetchall())
-        tool.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    events = repr(rows(host.url, "SELECT * FROM cf_event"))
     assert "operation.admitted" in events
     assert "secret" not in events
     assert "ann" not in events
-    content = host.path.read_bytes()
-    assert b"reply-secret" in content
-    assert b"body-secret" not in content
+    assert "reply-secret" in everything
+    assert "body-secret" not in everything
+    if engine == "sqlite":
+        assert rows(host.url, "PRAGMA wal_checkpoint(TRUNCATE)")
+        content = host.path.read_bytes()
+        assert b"reply-secret" in content
+        assert b"body-secret" not in content
 
 
 # Projections.
 
 
-def reset(path: Path) -> None:
+def reset(url: str) -> None:
     """Make a journal what a process leaves that appends and folds nothing."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as tool:
-        tool.execute("UPDATE cf_projection SET position = 0")
-        for projection in BUILT_IN:
-            tool.execute(f"DELETE FROM {projection.table}")
+    change(url, "UPDATE cf_projection SET position = 0")
+    for projection in BUILT_IN:
+        change(url, f"DELETE FROM {projection.table}")
 
 
-def rows(store: Store) -> dict[str, list[Any]]:
-    """The rows of every projection, as a reader finds them."""
+def folded(store: Store) -> dict[str, list[Any]]:
+    """The rows of every projection, as a reader finds them; but for those that PostgreSQL completes when they are read."""
+    completed = isinstance(store, PostgresStore)
     return {
         projection.NAME: store.connection.execute(f"SELECT * FROM {projection.table} ORDER BY 1, 2, 3").fetchall()
         for projection in BUILT_IN
+        if not (completed and projection.AGGREGATED)
     }
 
 
 @pytest.mark.contract("PRJ-01")
-def test_what_another_process_did_not_fold_is_folded_before_a_read(busy_journal: Path, host: Host) -> None:
-    """In memory when the journal is only read, so that the file stays as it is."""
+def test_what_another_process_did_not_fold_is_folded_before_a_read(busy_journal: str, host: Host) -> None:
+    """In memory when the journal is only read, so that it stays as it is."""
     core = host.open(readonly=True)
-    live = core.read(rows)
+    live = core.read(folded)
     core.close()
     assert all(live.values())
     reset(busy_journal)
     for readonly in (True, False):
         core = host.open(readonly=readonly)
-        assert live == core.read(rows)
-        assert live == core.read(rows)
+        assert live == core.read(folded)
+        assert live == core.read(folded)
         core.close()
-    with closing(sqlite3.connect(busy_journal)) as tool:
-        assert (0,) == tool.execute("SELECT max(position) FROM cf_projection").fetchone()
-        assert (0,) == tool.execute("SELECT count(*) FROM cf_unresolved_v1").fetchone()
+    assert [(0,)] == rows(busy_journal, "SELECT max(position) FROM cf_projection")
+    assert [(0,)] == rows(busy_journal, "SELECT count(*) FROM cf_unresolved_v1")
 
 
 @pytest.mark.contract("PRJ-01")
@@ -349,7 +354,7 @@ def test_what_another_process_did_not_fold_is_folded_before_a_decision(host: Hos
     claimed = host.claim(core, first)
     if not opened_before:
         core.close()
-    reset(host.path)
+    reset(host.url)
     if not opened_before:
         core = host.open()
         assert "head" == host.claim(core, first).found
@@ -365,15 +370,15 @@ def test_what_another_process_did_not_fold_is_folded_before_a_decision(host: Hos
 
 
 @pytest.mark.contract("PRJ-01", "PRJ-05")
-def test_a_projection_that_is_new_in_this_release_is_begun_and_an_unknown_one_left_alone(busy_journal: Path, host: Host) -> None:
+def test_a_projection_that_is_new_in_this_release_is_begun_and_an_unknown_one_left_alone(busy_journal: str, host: Host) -> None:
     """Tables are named by version; what a newer release keeps beside serves on, and is not moved."""
-    with closing(sqlite3.connect(busy_journal, isolation_level=None)) as tool:
+    with database(busy_journal) as tool:
         tool.execute("DROP TABLE cf_cursors_v1")
         tool.execute("DELETE FROM cf_projection WHERE name = 'cursors'")
-        tool.execute("CREATE TABLE cf_cursors_v2 (x)")
-        tool.execute("INSERT INTO cf_projection VALUES ('cursors', 2, 7)")
+        tool.execute("CREATE TABLE cf_cursors_v2 (x integer)")
+        tool.execute("INSERT INTO cf_projection (name, version, position) VALUES ('cursors', 2, 7)")
     with closing(Core(busy_journal, readonly=True)) as reader:
-        assert reader.read(rows)["cursors"]
+        assert reader.read(folded).get("cursors", True)
     core = host.open()
     host.admit(core, "more", "another")
     positions = core.read(Store.projections)
@@ -382,7 +387,12 @@ def test_a_projection_that_is_new_in_this_release_is_begun_and_an_unknown_one_le
 
 
 @pytest.mark.contract("PRJ-01")
-def test_every_projection_is_visible_to_the_next_call(core: Core, host: Host) -> None:
+def test_every_projection_is_visible_to_the_next_call(core: Core, host: Host, engine: Engine) -> None:
+    """On PostgreSQL those that gather many conversations are folded when they are read; all others stand at the head."""
+    late = {projection.NAME for projection in BUILT_IN if projection.AGGREGATED and engine == "postgres"}
     for number in range(3):
         host.turn(core, f"e{number}")
-        assert {host.position(core)} == core.read(lambda store: set(store.projections().values()))
+        positions = core.read(Store.projections)
+        assert {host.position(core)} == {position for (name, _), position in positions.items() if name not in late}
+        totals = core.read(lambda store: reading.statistics(store, reach(host.grant.identity, None))).totals
+        assert [number + 1] == [total.count for total in totals if total.measure == "delivered"]

@@ -17,17 +17,17 @@ import pytest
 import counterfoil
 from counterfoil.domain.errors import (
     CounterfoilError,
-    FormatUnknown,
     JournalDamaged,
     JournalRefused,
     NotAJournal,
-    ReadOnly,
 )
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.sqlite.verifying import verify_file
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host, Processes
+
+pytestmark = pytest.mark.sqlite_only("it is about the files of SQLite")
 
 PAGE = 4096
 
@@ -118,20 +118,22 @@ def test_a_missing_file_beside_its_wal_was_a_journal(host: Host) -> None:
 
 @pytest.mark.contract("JRN-10")
 @pytest.mark.parametrize("kept", [0.9, 0.5, 0.1])
-def test_a_truncated_journal_is_refused(busy_journal: Path, kept: float) -> None:
-    alone(busy_journal)
-    os.truncate(busy_journal, int(busy_journal.stat().st_size * kept) // PAGE * PAGE)
-    refused(busy_journal, JournalDamaged, "restore a backup", readonly=True)
+def test_a_truncated_journal_is_refused(busy_journal: str, kept: float) -> None:
+    path = Path(busy_journal)
+    alone(path)
+    os.truncate(path, int(path.stat().st_size * kept) // PAGE * PAGE)
+    refused(path, JournalDamaged, "restore a backup", readonly=True)
     with pytest.raises(JournalDamaged, match="restore a backup"):
         Core(busy_journal)
 
 
 @pytest.mark.contract("JRN-10")
-def test_a_journal_cut_inside_its_header_is_refused(busy_journal: Path) -> None:
-    alone(busy_journal)
-    os.truncate(busy_journal, 60)
-    refused(busy_journal, NotAJournal, "too short to be a journal (60 bytes)")
-    assert 60 == busy_journal.stat().st_size
+def test_a_journal_cut_inside_its_header_is_refused(busy_journal: str) -> None:
+    path = Path(busy_journal)
+    alone(path)
+    os.truncate(path, 60)
+    refused(path, NotAJournal, "too short to be a journal (60 bytes)")
+    assert 60 == path.stat().st_size
 
 
 def garble(path: Path, table: str) -> None:
@@ -145,70 +147,28 @@ def garble(path: Path, table: str) -> None:
 
 @pytest.mark.contract("JRN-10")
 @pytest.mark.parametrize("table", ["cf_event", "cf_head", "cf_projection"])
-def test_a_garbled_page_is_named_when_it_is_met(busy_journal: Path, table: str, host: Host) -> None:
-    garble(busy_journal, table)
+def test_a_garbled_page_is_named_when_it_is_met(busy_journal: str, table: str, host: Host) -> None:
+    garble(Path(busy_journal), table)
     with pytest.raises(JournalDamaged, match="malformed"), closing(Core(busy_journal)) as core:
         host.admit(core, "more")
 
 
 @pytest.mark.contract("JRN-10")
-def test_deeper_damage_is_named_when_it_is_met_and_found_by_verify(busy_journal: Path, host: Host) -> None:
+def test_deeper_damage_is_named_when_it_is_met_and_found_by_verify(busy_journal: str, host: Host) -> None:
     """The journal opens; what does not touch the damage goes on."""
-    garble(busy_journal, "cf_payload")
-    assert not verify_file(busy_journal).agrees
+    garble(Path(busy_journal), "cf_payload")
+    assert not verify_file(Path(busy_journal)).agrees
     core = host.open()
     assert 0 < host.position(core)
     with pytest.raises(JournalDamaged, match="malformed"):
         host.admit(core, "more")
 
 
-@pytest.mark.contract("JRN-08", "JRN-10")
-def test_a_newer_format_is_refused_as_a_whole(busy_journal: Path) -> None:
-    with closing(sqlite3.connect(busy_journal)) as connection:
-        connection.execute("UPDATE cf_head SET format = 2")
-        connection.commit()
-    with pytest.raises(FormatUnknown, match="is in format 2, and this release knows format 1"):
-        Core(busy_journal)
-    with pytest.raises(FormatUnknown):
-        Core(busy_journal, readonly=True)
-
-
-@pytest.mark.contract("JRN-10")
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        ("UPDATE cf_event SET digest = zeroblob(32) WHERE position = {}", "head"),
-        ("UPDATE cf_event SET recorded_at = recorded_at + 1 WHERE position = {} - 10", "the digest at position"),
-        ("DELETE FROM cf_event WHERE position = {}", "its last event is not"),
-        ("DELETE FROM cf_event WHERE position = {} - 20", "the digest at position"),
-        ("DELETE FROM cf_head", "has no head"),
-    ],
-)
-def test_an_end_that_does_not_agree_is_refused(busy_journal: Path, statement: str, words: str) -> None:
-    """The head against the last events, and the newest 64 digests."""
-    last = verify_file(busy_journal).position
-    with closing(sqlite3.connect(busy_journal)) as connection:
-        connection.execute(statement.format(last))
-        connection.commit()
-    for readonly in (True, False):
-        with pytest.raises(JournalDamaged, match=words):
-            Core(busy_journal, readonly=readonly)
-
-
-def test_a_journal_that_is_read_refuses_commands(busy_journal: Path, host: Host) -> None:
-    before = neighbours(busy_journal)
-    core = host.open(readonly=True)
-    with pytest.raises(ReadOnly):
-        host.run(core, host.message("more"))
-    core.close()
-    assert before == neighbours(busy_journal)
-
-
 # Rights.
 
 
 @pytest.fixture
-def shared(busy_journal: Path) -> Iterator[Path]:
+def shared(busy_journal: str) -> Iterator[Path]:
     """A copy of a journal where another user finds it."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o777)

@@ -1,10 +1,10 @@
-"""Several processes on one file, forks among them, and kills at every point around a commit."""
+"""Several processes on one journal, forks among them, and kills at every point around a commit."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sqlite3
+import time
 from contextlib import closing
 from subprocess import Popen
 from typing import TYPE_CHECKING
@@ -15,10 +15,12 @@ from counterfoil.domain.errors import JournalUnavailable
 from counterfoil.domain.limits import Limits
 from counterfoil.infrastructure.commands.turn import Claim
 from counterfoil.infrastructure.core import Core
-from counterfoil.infrastructure.sqlite.verifying import verify_file
+from tests.copies import verify_at
+from tests.rows import rows, sessions
 from tests.sqlite import sqlite_engine
 
 if TYPE_CHECKING:
+    from tests.engines import Engine
     from tests.journal.conftest import Host, Processes
 
 
@@ -38,7 +40,7 @@ def release(started: list[Popen[str]]) -> None:
 
 
 @pytest.mark.contract("JRN-09")
-def test_many_processes_open_an_empty_file_at_once(host: Host, processes: Processes) -> None:
+def test_many_processes_make_a_journal_at_once(host: Host, processes: Processes) -> None:
     """All of them succeed, and each has an opening of its own."""
     body = """
     say("ready")
@@ -47,12 +49,12 @@ def test_many_processes_open_an_empty_file_at_once(host: Host, processes: Proces
     say(run(core, message(sys.argv[2])).admission.status, core.engine.opening_id)
     core.close()
     """
-    started = [processes.start(body, host.path, number) for number in range(6)]
+    started = [processes.start(body, host.url, number) for number in range(6)]
     release(started)
     said = sorted(processes.finish(process).strip() for process in started)
 
     assert [f"accepted {number}" for number in range(1, 7)] == said
-    assert verify_file(host.path).agrees
+    assert verify_at(host.url).agrees
     core = host.open()
     assert 6 == host.types(core).count("operation.admitted")
 
@@ -72,12 +74,12 @@ def test_two_processes_append_at_once(host: Host, processes: Processes) -> None:
     say(*positions)
     core.close()
     """
-    started = [processes.start(body, host.path, name) for name in ("a", "b")]
+    started = [processes.start(body, host.url, name) for name in ("a", "b")]
     release(started)
     answers = [int(word) for process in started for word in processes.finish(process).split()]
 
     assert 400 == len(set(answers))
-    verification = verify_file(host.path)
+    verification = verify_at(host.url)
     assert verification.agrees, verification
     core = host.open(readonly=True)
     admitted = core.read(lambda s: [e.position for e in s.events_after(0, 10_000) if e.type == "operation.admitted"])
@@ -94,7 +96,7 @@ def test_of_equal_commands_in_many_processes_one_has_an_effect(host: Host, proce
     say(answer.operation_id, answer.duplicate)
     core.close()
     """
-    started = [processes.start(body, host.path) for _ in range(4)]
+    started = [processes.start(body, host.url) for _ in range(4)]
     release(started)
     said = [processes.finish(process).split() for process in started]
 
@@ -104,6 +106,7 @@ def test_of_equal_commands_in_many_processes_one_has_an_effect(host: Host, proce
     assert 1 == host.types(core).count("operation.admitted")
 
 
+@pytest.mark.sqlite_only("on PostgreSQL no process is inside a commit of the server's, and a frozen one stops nobody")
 @pytest.mark.contract("LCK-16")
 def test_a_process_that_is_frozen_in_a_commit_makes_the_others_unavailable(host: Host, processes: Processes) -> None:
     """After `busy_wait`; when it is killed the next command goes through, and nothing of the frozen one is there."""
@@ -119,7 +122,7 @@ def test_a_process_that_is_frozen_in_a_commit_makes_the_others_unavailable(host:
                 signal.pause()  # the signal may reach another thread first
         run(core, Freeze())
         """,
-        host.path,
+        host.url,
     )
     assert "frozen" == read_line(frozen)
     core = host.open(limits=Limits(busy_wait="50ms"))
@@ -131,12 +134,13 @@ def test_a_process_that_is_frozen_in_a_commit_makes_the_others_unavailable(host:
     patient = host.open()
     assert 3 < (host.admit(patient, "e2").admission.position or 0)
     assert not host.admit(patient, "frozen").admission.duplicate
-    assert verify_file(host.path).agrees
+    assert verify_at(host.url).agrees
 
 
 # What may be opened.
 
 
+@pytest.mark.sqlite_only("it is about the files of SQLite")
 def test_no_file_of_sqlite_is_opened_but_by_sqlite(host: Host, processes: Processes) -> None:
     """
     An audit hook over a real run: creating, admitting, turns, a checkpoint, reading, verifying, closing.
@@ -174,12 +178,12 @@ def test_no_file_of_sqlite_is_opened_but_by_sqlite(host: Host, processes: Proces
         say(*sorted(names))
         say(len(connected) > 0)
         """,
-        host.path,
+        host.url,
     )
     names, connected = said.splitlines()
     assert "True" == connected
-    assert {"journal.sqlite-append", "journal.sqlite-live", "journal.sqlite-epoch"} <= set(names.split())
-    assert not {"journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"} & set(names.split())
+    assert {f"{host.path.name}-{name}" for name in ("append", "live", "epoch")} <= set(names.split())
+    assert not {host.path.name, f"{host.path.name}-wal", f"{host.path.name}-shm"} & set(names.split())
 
 
 @pytest.mark.contract("JRN-03", "JRN-09")
@@ -187,10 +191,9 @@ def test_nothing_is_lost_when_another_process_comes_and_goes(host: Host, process
     """The run in which a stray `open` of the journal lost committed rows: one stays, one opens, writes and leaves."""
     core = host.open()
     host.turn(core, "e1")
-    processes.run("core = Core(sys.argv[1], limits=LIMITS); run(core, message('e2')); core.close()", host.path)
+    processes.run("core = Core(sys.argv[1], limits=LIMITS); run(core, message('e2')); core.close()", host.url)
     host.turn(core, "e3", "c3")
-    with closing(sqlite3.connect(host.path)) as fresh:
-        assert (3,) == fresh.execute("SELECT count(*) FROM cf_event WHERE type = 'operation.admitted'").fetchone()
+    assert [(3,)] == rows(host.url, "SELECT count(*) FROM cf_event WHERE type = 'operation.admitted'")
     assert 3 == host.types(core).count("operation.admitted")
 
 
@@ -221,7 +224,7 @@ def test_a_forked_child_is_answered_at_once_in_every_call(host: Host, processes:
             "read": lambda: core.read(lambda store: store.head()),
             "read_async": lambda: asyncio.run(core.read_async(lambda store: store.head())),
             "close": core.close,
-            "is_live": lambda: core.engine.liveness.is_live(1),
+            "is_live": lambda: core.engine.is_live(1),
         }
         child = os.fork()
         if not child:
@@ -241,16 +244,20 @@ def test_a_forked_child_is_answered_at_once_in_every_call(host: Host, processes:
         say("parent", run(core, message("e2")).admission.status)
         core.close()
         """,
-        host.path,
+        host.url,
     )
     calls = ("submit", "submit_async", "read", "read_async", "close", "is_live")
     assert [f"{name} ForkedError" for name in calls] + ["child 0", "parent accepted"] == said.splitlines()
-    assert verify_file(host.path).agrees
+    assert verify_at(host.url).agrees
 
 
 @pytest.mark.contract("JRN-15", "LCK-08")
-def test_a_forked_child_keeps_none_of_the_parent_s_leases_alive(host: Host, processes: Processes) -> None:
-    """The parent is killed, its child lives on; the route is free at once. The child opens the journal anew."""
+def test_a_forked_child_keeps_none_of_the_parent_s_leases_alive(host: Host, processes: Processes, engine: Engine) -> None:
+    """
+    The parent is killed, its child lives on; the route is free at once, or as soon as the server has seen the end of the parent's
+    connections. The child opens the journal anew.
+    """
+    named = f"{host.url}&application_name=parent" if engine == "postgres" else host.url
     parent = processes.start(
         """
         core = Core(sys.argv[1], limits=LIMITS)
@@ -259,14 +266,15 @@ def test_a_forked_child_keeps_none_of_the_parent_s_leases_alive(host: Host, proc
         second = run(core, message("e2"))
         child = os.fork()
         if not child:
-            again = Core(sys.argv[1], limits=LIMITS)
+            again = Core(sys.argv[2], limits=LIMITS)
             run(again, message("e3", "of the child"))
             say(os.getpid(), second.route, second.position, core.engine.opening_id)
             sys.stdin.read()
             os._exit(0)
         signal.pause()
         """,
-        host.path,
+        named,
+        host.url,
     )
     child, route, position, opening = read_line(parent).split()
     try:
@@ -276,10 +284,14 @@ def test_a_forked_child_keeps_none_of_the_parent_s_leases_alive(host: Host, proc
         parent.kill()
         parent.wait()
         os.kill(int(child), 0)
+        until = time.monotonic() + 30
+        while engine == "postgres" and sessions(host.url, "parent"):
+            assert time.monotonic() < until
+            time.sleep(0.005)
         assert "claimed" == host.run(core, Claim(route, int(position))).found
     finally:
         os.kill(int(child), signal.SIGKILL)
-    assert verify_file(host.path).agrees
+    assert verify_at(host.url).agrees
 
 
 # Kills.
@@ -294,6 +306,9 @@ POINTS = {
 }
 
 
+@pytest.mark.sqlite_only(
+    "the points lie between statements of SQLite; tests/runtime/test_crash.py has those that all engines have"
+)
 @pytest.mark.contract("JRN-01", "JRN-03")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_around_a_commit_leaves_all_or_nothing(host: Host, processes: Processes, point: str) -> None:
@@ -330,18 +345,18 @@ def test_a_kill_around_a_commit_leaves_all_or_nothing(host: Host, processes: Pro
     core.engine._writer = core.engine._store.connection = killing
     run(core, Settle(claimed.operation.operation_id, claimed.fence, Answer("succeeded", reply="hi")))
     """
-    killed = processes.start(body, host.path, point)
+    killed = processes.start(body, host.url, point)
     assert "killed" == read_line(killed)
     assert -signal.SIGKILL == killed.wait(30)
 
-    assert verify_file(host.path).agrees
+    assert verify_at(host.url).agrees
     core = host.open()
     types = host.types(core)
     assert (1, 1) == (types.count("operation.admitted"), types.count("operation.claimed"))
     assert [POINTS[point]] * 2 == [types.count(each) for each in ("operation.settled", "reply.staged")]
     assert host.admit(core, "e1").admission.duplicate
     host.turn(core, "e2", "c2")
-    assert verify_file(host.path).agrees
+    assert verify_at(host.url).agrees
 
 
 @pytest.mark.contract("JRN-03")
@@ -358,18 +373,19 @@ def test_kills_at_any_moment_lose_nothing_that_was_answered(host: Host, processe
     """
     answered: list[str] = []
     for run in range(5):
-        process = processes.start(body, host.path, run)
+        process = processes.start(body, host.url, run)
         answered += [read_line(process) for _ in range(20 + 37 * run)]
         process.kill()
         out, _ = process.communicate(timeout=60)
         answered += [line for line in out.splitlines() if len(line) == 35]
-    assert verify_file(host.path).agrees
-    with closing(Core(host.path, readonly=True)) as core:
+    assert verify_at(host.url).agrees
+    with closing(Core(host.url, readonly=True)) as core:
         admitted = core.read(lambda s: [e.originator_id for e in s.events_after(0, 100_000) if e.type == "operation.admitted"])
     assert len(set(admitted)) == len(admitted)
     assert set(answered) <= set(admitted)
 
 
+@pytest.mark.sqlite_only("a pragma of the connection tells how it commits")
 def test_every_commit_is_synced(host: Host) -> None:
     """FULL, in WAL mode: COMMIT returns when the disk has it."""
     core = host.open()

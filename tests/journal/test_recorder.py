@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import singledispatchmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +35,7 @@ from counterfoil.infrastructure.sqlite.append_lock import AppendLock
 from counterfoil.infrastructure.sqlite.descriptor import side_file
 from counterfoil.infrastructure.sqlite.store import MEMORY
 from counterfoil.infrastructure.verification import verify
+from tests.postgres_server import Postgres
 
 if TYPE_CHECKING:
     from tests.journal.conftest import Host, Processes
@@ -46,7 +47,7 @@ def event(originator_id: UUID | str, version: int = 1, topic: str = "topic1", st
     return StoredEvent(originator_id, version, topic, state)
 
 
-# The library's own cases, on both kinds of store.
+# The library's own cases, on every kind of store.
 
 
 class OnFile:
@@ -73,21 +74,50 @@ class InMemory(OnFile):
         return self.on(MEMORY)
 
 
+class OnPostgres(OnFile):
+    @pytest.fixture(autouse=True)
+    def _schemas(self, postgres: Postgres, new_schema: Callable[[], str]) -> None:
+        self._postgres, self._new_schema = postgres, new_schema
+
+    def create_recorder(self) -> JournalRecorder:
+        return self.on(self._postgres.url(self._new_schema()))
+
+
+FILE = pytest.mark.sqlite_only("the cases on a file")
+MEMORY_ONLY = pytest.mark.sqlite_only("the cases in memory")
+SCHEMA = pytest.mark.postgres_only("the cases in a schema")
+
+
+@FILE
 class TestRecorderOnFile(OnFile, ApplicationRecorderTestCase[JournalRecorder]):
     def test_insert_subscribe(self) -> None:
         self.optional_test_insert_subscribe()
 
 
+@MEMORY_ONLY
 class TestRecorderInMemory(InMemory, ApplicationRecorderTestCase[JournalRecorder]):
     def test_insert_subscribe(self) -> None:
         self.optional_test_insert_subscribe()
 
 
+@SCHEMA
+class TestRecorderOnPostgres(OnPostgres, ApplicationRecorderTestCase[JournalRecorder]):
+    def test_insert_subscribe(self) -> None:
+        self.optional_test_insert_subscribe()
+
+
+@FILE
 class TestNoInterleavingOnFile(OnFile, NonInterleavingNotificationIDsBaseCase):
     pass
 
 
+@MEMORY_ONLY
 class TestNoInterleavingInMemory(InMemory, NonInterleavingNotificationIDsBaseCase):
+    pass
+
+
+@SCHEMA
+class TestNoInterleavingOnPostgres(OnPostgres, NonInterleavingNotificationIDsBaseCase):
     pass
 
 
@@ -120,6 +150,7 @@ def test_a_taken_version_leaves_nothing_and_costs_the_neighbours_nothing(core: C
     assert recorder.insert_events([event("b")]) == [2]
 
 
+@pytest.mark.sqlite_only("its writers queue for a lock on a file; tests/postgres stops the server")
 def test_an_unavailable_store_is_told_in_the_words_of_the_library(host: Host) -> None:
     core = host.open(limits=Limits(busy_wait="20ms"))
     lock = AppendLock(side_file(host.path, "append"))
@@ -240,7 +271,7 @@ def test_a_subscription_hears_of_other_processes(host: Host, processes: Processe
     with recorder.subscribe() as subscription:
         recorder.insert_events([event("own")])
         assert 1 == next(subscription).id
-        processes.run("core = Core(sys.argv[1]); run(core, message('e1')); core.close()", host.path)
+        processes.run("core = Core(sys.argv[1]); run(core, message('e1')); core.close()", host.url)
         assert ["opening.started/1", "opening.epoch_raised/1", "operation.admitted/1", "opening.ended/1"] == [
             next(subscription).topic for _ in range(4)
         ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,31 +15,14 @@ from counterfoil.infrastructure.commands.erasure import EraseScope, EraseSubject
 from counterfoil.infrastructure.commands.recording import RecordForeign
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.rows import EventRow
-from counterfoil.infrastructure.sqlite.verifying import verify_file
+from counterfoil.infrastructure.store import Store
 from counterfoil.infrastructure.verification import Check, Verification, verify
 from counterfoil.projections.catalogue import BUILT_IN
-from tests.sqlite import sqlite_engine
+from tests.copies import independently, verify_at
+from tests.rows import change, rows
 
 if TYPE_CHECKING:
-    from tests.journal.conftest import Host
-
-VERIFIER = Path(__file__).parents[1] / "independent_verifier.py"
-
-
-def independently(path: Path) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-I", VERIFIER, path], capture_output=True, text=True, timeout=60, check=False)
-    assert not done.stderr
-    return done.returncode, done.stdout.strip()
-
-
-def tampered(path: Path, *statements: str) -> Path:
-    """A copy of a journal in which somebody has worked with a tool of SQLite."""
-    copy = path.with_name("tampered.sqlite")
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy, isolation_level=None)) as target:
-        source.backup(target)
-        for statement in statements:
-            target.execute(statement)
-    return copy
+    from tests.journal.conftest import Host, Tampered
 
 
 def found(verification: Verification, name: str) -> Check:
@@ -49,9 +30,9 @@ def found(verification: Verification, name: str) -> Check:
 
 
 @pytest.mark.contract("JRN-13", "PRJ-02")
-def test_a_journal_agrees_with_its_events(busy_journal: Path) -> None:
+def test_a_journal_agrees_with_its_events(busy_journal: str) -> None:
     """Every check says what it looked at, and how much."""
-    verification = verify_file(busy_journal)
+    verification = verify_at(busy_journal)
 
     assert verification.agrees, verification
     count = verification.position
@@ -64,14 +45,15 @@ def test_a_journal_agrees_with_its_events(busy_journal: Path) -> None:
     assert (0, "the chain agrees") == independently(busy_journal)
 
 
-def test_a_verification_of_an_open_journal_is_of_one_moment(core: Core, host: Host) -> None:
+def test_a_verification_of_an_open_journal_is_of_one_moment(core: Core, host: Host, url: str) -> None:
     """While others go on, and in memory too."""
     host.make_busy(core)
 
-    def check(store: object) -> Verification:
-        if sqlite_engine(core).path is not None:
+    def check(store: Store) -> Verification:
+        assert before == store.head().position
+        if url != ":memory:":
             host.turn(core, "meanwhile")
-        return verify(store)  # type: ignore[arg-type]
+        return verify(store)
 
     before = host.position(core)
     verification = core.read(check)
@@ -81,13 +63,13 @@ def test_a_verification_of_an_open_journal_is_of_one_moment(core: Core, host: Ho
 
 def test_an_empty_journal_agrees(host: Host) -> None:
     host.open()
-    assert verify_file(host.path).agrees
-    assert (0, "the chain agrees") == independently(host.path)
+    assert verify_at(host.url).agrees
+    assert (0, "the chain agrees") == independently(host.url)
 
 
-def test_progress_is_told_with_what_is_done_and_what_there_is(busy_journal: Path) -> None:
+def test_progress_is_told_with_what_is_done_and_what_there_is(busy_journal: str) -> None:
     told: list[tuple[str, int, int]] = []
-    verification = verify_file(busy_journal, lambda *words: told.append(words))
+    verification = verify_at(busy_journal, lambda *words: told.append(words))
 
     assert ("history", verification.position, verification.position) in told
     assert all(0 <= done <= total for _, done, total in told)
@@ -101,8 +83,8 @@ SWAP = (
 INSERT = (
     "UPDATE cf_event SET position = -position - 1 WHERE position > 6",
     "UPDATE cf_event SET position = -position WHERE position < 0",
-    "INSERT INTO cf_event SELECT 7, recorded_at + 1, 'x', 1, 'topic', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
-    "NULL, x'7b7d', digest FROM cf_event WHERE position = 6",
+    "INSERT INTO cf_event (position, recorded_at, originator_id, originator_version, type, type_version, state, digest)"
+    " SELECT 7, recorded_at + 1, 'x', 1, 'topic', 0, x'7b7d', digest FROM cf_event WHERE position = 6",
 )
 
 
@@ -121,10 +103,12 @@ INSERT = (
         pytest.param(INSERT, 7, id="inserted"),
     ],
 )
-def test_the_first_position_that_does_not_agree_is_named(busy_journal: Path, statements: tuple[str, ...], position: int) -> None:
+def test_the_first_position_that_does_not_agree_is_named(
+    busy_journal: str, statements: tuple[str, ...], position: int, tampered: Tampered
+) -> None:
     copy = tampered(busy_journal, *statements)
 
-    chain = found(verify_file(copy), "chain")
+    chain = found(verify_at(copy), "chain")
     assert chain.difference is not None
     assert f"at position {position} " in chain.difference
     status, _ = independently(copy)
@@ -137,22 +121,21 @@ AHEAD = 10
 """How many positions are passed over."""
 
 
-def passed_over(path: Path, position: int, *statements: str, chained: bool = True) -> Path:
+def passed_over(tampered: Tampered, url: str, position: int, *statements: str, chained: bool = True) -> str:
     """A copy in which the events from a position on stand some positions further on; with `chained` in a chain that agrees."""
     copy = tampered(
-        path,
+        url,
         *statements,
         f"UPDATE cf_event SET position = -(position + {AHEAD}) WHERE position >= {position}",
         "UPDATE cf_event SET position = -position WHERE position < 0",
-        f"UPDATE cf_head SET position = position + {AHEAD}",
+        f"UPDATE cf_head SET position = position + {AHEAD} WHERE position > 0",
     )
     if chained:
-        with closing(sqlite3.connect(copy)) as connection, connection:
-            digest = GENESIS
-            for row in connection.execute(f"SELECT {', '.join(EventRow._fields)} FROM cf_event ORDER BY position").fetchall():
-                digest = EventRow(*row).chained(digest)
-                connection.execute("UPDATE cf_event SET digest = ? WHERE position = ?", (digest, row[0]))
-            connection.execute("UPDATE cf_head SET digest = ?", (digest,))
+        digest = GENESIS
+        for row in rows(copy, f"SELECT {', '.join(EventRow._fields)} FROM cf_event ORDER BY position"):
+            digest = EventRow(*row).chained(digest)
+            assert 1 == change(copy, "UPDATE cf_event SET digest = ? WHERE position = ?", digest, row[0])
+        change(copy, "UPDATE cf_head SET digest = ? WHERE position > 0", digest)
     return copy
 
 
@@ -181,37 +164,40 @@ def mixed_journal(host: Host) -> dict[str, int]:
 @pytest.mark.contract("JRN-01", "JRN-13")
 @pytest.mark.parametrize("kind", ["the first opening", "the second opening", "the recorder"])
 def test_positions_may_be_passed_over_before_an_opening_and_a_recorder(
-    host: Host, mixed_journal: dict[str, int], kind: str
+    host: Host, mixed_journal: dict[str, int], kind: str, tampered: Tampered
 ) -> None:
     """And the chain goes on over the gap: without the digests that belong to the new places it does not agree."""
     position = mixed_journal[kind]
-    copy = passed_over(host.path, position)
-    assert found(verify_file(copy), "chain").difference is None
+    copy = passed_over(tampered, host.url, position)
+    assert found(verify_at(copy), "chain").difference is None
     assert (0, "the chain agrees") == independently(copy)
 
-    copy.unlink()
-    copy = passed_over(host.path, position, chained=False)
+    copy = passed_over(tampered, host.url, position, chained=False)
     difference = f"the digest at position {position + AHEAD} does not agree with the event and the digest before"
-    assert difference == found(verify_file(copy), "chain").difference
+    assert difference == found(verify_at(copy), "chain").difference
     assert (3, f"position {position + AHEAD} does not agree") == independently(copy)
 
 
 @pytest.mark.contract("JRN-13")
 @pytest.mark.parametrize("kind", ["an epoch", "an admission", "the last event"])
-def test_positions_passed_over_elsewhere_are_found(host: Host, mixed_journal: dict[str, int], kind: str) -> None:
+def test_positions_passed_over_elsewhere_are_found(
+    host: Host, mixed_journal: dict[str, int], kind: str, tampered: Tampered
+) -> None:
     """Also in a chain whose digests agree."""
     position = mixed_journal[kind]
-    copy = passed_over(host.path, position)
+    copy = passed_over(tampered, host.url, position)
     difference = f"the event at position {position} is missing; the next is at position {position + AHEAD}"
-    assert difference == found(verify_file(copy), "chain").difference
+    assert difference == found(verify_at(copy), "chain").difference
     assert (3, f"position {position + AHEAD} does not follow position {position - 1}") == independently(copy)
 
 
 @pytest.mark.contract("JRN-13")
-def test_an_event_of_no_type_inside_an_opening_is_no_recorder_s(host: Host, mixed_journal: dict[str, int]) -> None:
+def test_an_event_of_no_type_inside_an_opening_is_no_recorder_s(
+    host: Host, mixed_journal: dict[str, int], tampered: Tampered
+) -> None:
     position = mixed_journal["the recorder"]
-    copy = passed_over(host.path, position, f"UPDATE cf_event SET opening_id = 1 WHERE position = {position}")
-    difference = found(verify_file(copy), "chain").difference
+    copy = passed_over(tampered, host.url, position, f"UPDATE cf_event SET opening_id = 1 WHERE position = {position}")
+    difference = found(verify_at(copy), "chain").difference
     assert difference is not None
     assert difference.startswith(f"the event at position {position} is missing")
     status, _ = independently(copy)
@@ -220,27 +206,29 @@ def test_an_event_of_no_type_inside_an_opening_is_no_recorder_s(host: Host, mixe
 
 @pytest.mark.contract("JRN-13")
 @pytest.mark.parametrize("kind", ["the second opening", "the recorder"])
-def test_what_was_removed_before_an_opening_is_no_gap(host: Host, mixed_journal: dict[str, int], kind: str) -> None:
+def test_what_was_removed_before_an_opening_is_no_gap(
+    host: Host, mixed_journal: dict[str, int], kind: str, tampered: Tampered
+) -> None:
     """The digest after it tells."""
     position = mixed_journal[kind]
-    copy = tampered(host.path, f"DELETE FROM cf_event WHERE position = {position - 1}")
-    difference = found(verify_file(copy), "chain").difference
+    copy = tampered(host.url, f"DELETE FROM cf_event WHERE position = {position - 1}")
+    difference = found(verify_at(copy), "chain").difference
     assert f"the digest at position {position} does not agree with the event and the digest before" == difference
     assert (3, f"position {position} does not agree") == independently(copy)
 
 
+@pytest.mark.sqlite_only("on PostgreSQL the head is the newest event, and nothing beside the history says so")
 @pytest.mark.contract("JRN-13")
-def test_a_cut_tail_and_a_moved_head_are_found(busy_journal: Path) -> None:
+def test_a_cut_tail_and_a_moved_head_are_found(busy_journal: str, tampered: Tampered) -> None:
     """The head stands beside the history; only whoever cuts both leaves a shorter chain that agrees."""
-    last = verify_file(busy_journal).position
+    last = verify_at(busy_journal).position
     for statement in (
         f"DELETE FROM cf_event WHERE position = {last}",
         "UPDATE cf_head SET digest = zeroblob(32)",
         "UPDATE cf_head SET recorded_at = recorded_at + 1",
     ):
         copy = tampered(busy_journal, statement)
-        assert found(verify_file(copy), "chain").difference is not None, statement
-        copy.unlink()
+        assert found(verify_at(copy), "chain").difference is not None, statement
     copy = tampered(busy_journal, f"DELETE FROM cf_event WHERE position = {last}")
     assert (3, "the head does not agree") == independently(copy)
     with pytest.raises(JournalDamaged):
@@ -257,10 +245,11 @@ def test_a_cut_tail_and_a_moved_head_are_found(busy_journal: Path) -> None:
         pytest.param("UPDATE cf_payload SET position = 99999 WHERE position = {}", "where no event is", id="left over"),
     ],
 )
-def test_payloads_are_compared_with_their_commitments(busy_journal: Path, statement: str, sentence: str) -> None:
-    with closing(sqlite3.connect(busy_journal)) as connection:
-        first = connection.execute("SELECT min(position) FROM cf_payload").fetchone()[0]
-    check = found(verify_file(tampered(busy_journal, statement.format(first))), "commitments")
+def test_payloads_are_compared_with_their_commitments(
+    busy_journal: str, statement: str, sentence: str, tampered: Tampered
+) -> None:
+    ((first,),) = rows(busy_journal, "SELECT min(position) FROM cf_payload")
+    check = found(verify_at(tampered(busy_journal, statement.format(first))), "commitments")
     assert check.difference is not None
     assert sentence in check.difference
 
@@ -293,9 +282,11 @@ def test_inbound_texts_go_with_the_end_of_their_operation(host: Host, keep: int 
         ("UPDATE cf_statistics_v1 SET events = events + 1 WHERE measure = 'delivered'", "statistics", "differs in events"),
     ],
 )
-def test_each_projection_is_compared_with_one_folded_anew(busy_journal: Path, statement: str, name: str, sentence: str) -> None:
+def test_each_projection_is_compared_with_one_folded_anew(
+    busy_journal: str, statement: str, name: str, sentence: str, tampered: Tampered
+) -> None:
     """And the others agree still."""
-    verification = verify_file(tampered(busy_journal, statement))
+    verification = verify_at(tampered(busy_journal, statement))
 
     differing = [check for check in verification.checks if not check.agrees]
     assert [f"projection {name}"] == [check.name for check in differing]
@@ -303,37 +294,34 @@ def test_each_projection_is_compared_with_one_folded_anew(busy_journal: Path, st
     assert sentence in differing[0].difference
 
 
-def test_the_first_key_that_differs_is_named(busy_journal: Path) -> None:
-    with closing(sqlite3.connect(busy_journal)) as connection:
-        keys = [row[0] for row in connection.execute("SELECT operation FROM cf_unresolved_v1 ORDER BY 1")]
+def test_the_first_key_that_differs_is_named(busy_journal: str, tampered: Tampered) -> None:
+    keys = [key for (key,) in rows(busy_journal, "SELECT operation FROM cf_unresolved_v1 ORDER BY 1")]
     copy = tampered(busy_journal, f"UPDATE cf_unresolved_v1 SET attempts = 9 WHERE operation >= {keys[1]}")
-    difference = found(verify_file(copy), "projection unresolved").difference
+    difference = found(verify_at(copy), "projection unresolved").difference
     assert f"the row with operation {keys[1]} differs in attempts when it is folded anew" == difference
 
 
-def test_a_projection_that_lags_is_compared_up_to_where_it_is_folded(busy_journal: Path) -> None:
+def test_a_projection_that_lags_is_compared_up_to_where_it_is_folded(busy_journal: str, tampered: Tampered) -> None:
     """A writer that folds nothing leaves nothing wrong."""
-    copy = tampered(busy_journal)
-    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-        connection.execute("UPDATE cf_projection SET position = 0")
-        for projection in BUILT_IN:
-            connection.execute(f"DELETE FROM {projection.table}")
-    assert verify_file(copy).agrees
+    copy = tampered(
+        busy_journal, "UPDATE cf_projection SET position = 0", *(f"DELETE FROM {projection.table}" for projection in BUILT_IN)
+    )
+    assert verify_at(copy).agrees
     with closing(Core(copy, readonly=True)) as core:
         assert core.read(verify).agrees
 
 
-def test_gaps_in_a_stream_of_the_journal_s_own_are_found_and_others_left_alone(host: Host) -> None:
+def test_gaps_in_a_stream_of_the_journal_s_own_are_found_and_others_left_alone(host: Host, tampered: Tampered) -> None:
     """Versions of the library's aggregates are the library's."""
     core = host.open()
     host.turn(core, "e1")
     host.run(core, RecordForeign([("theirs", 0, "topic", b""), ("theirs", 5, "topic", b"")]))
     core.close()
-    assert verify_file(host.path).agrees
+    assert verify_at(host.url).agrees
 
     version = "(SELECT max(originator_version) FROM cf_event WHERE type = 'reply.delivered')"
-    copy = tampered(host.path, f"UPDATE cf_event SET originator_version = {version} + 1 WHERE type = 'reply.delivered'")
-    difference = found(verify_file(copy), "versions").difference
+    copy = tampered(host.url, f"UPDATE cf_event SET originator_version = {version} + 1 WHERE type = 'reply.delivered'")
+    difference = found(verify_at(copy), "versions").difference
     assert difference is not None
     assert difference.startswith("the stream op-")
     assert "goes on with version 6 after version 4" in difference
@@ -356,15 +344,16 @@ def test_a_stream_of_the_journal_s_own_takes_no_events_of_others(core: Core, hos
     assert core.read(verify).agrees
 
 
-def test_an_event_that_cannot_be_read_is_named_and_only_its_projections_stop(busy_journal: Path) -> None:
-    verification = verify_file(tampered(busy_journal, "UPDATE cf_event SET state = x'78' WHERE type = 'lock.released'"))
+def test_an_event_that_cannot_be_read_is_named_and_only_its_projections_stop(busy_journal: str, tampered: Tampered) -> None:
+    verification = verify_at(tampered(busy_journal, "UPDATE cf_event SET state = x'78' WHERE type = 'lock.released'"))
 
     assert found(verification, "event types").difference is not None
     assert {"chain", "event types", "projection leases"} == {check.name for check in verification.checks if not check.agrees}
 
 
-def test_a_garbled_page_is_reported_and_not_raised(busy_journal: Path) -> None:
-    copy = tampered(busy_journal)
+@pytest.mark.sqlite_only("a page of a file is garbled")
+def test_a_garbled_page_is_reported_and_not_raised(busy_journal: str, tampered: Tampered) -> None:
+    copy = Path(tampered(busy_journal))
     with closing(sqlite3.connect(copy)) as connection:
         page, size = (
             connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'cf_event'").fetchone()[0],
@@ -374,7 +363,7 @@ def test_a_garbled_page_is_reported_and_not_raised(busy_journal: Path) -> None:
     garbled[(page - 1) * size : page * size] = b"\xa5" * size
     copy.write_bytes(garbled)
 
-    verification = verify_file(copy)
+    verification = verify_at(str(copy))
     assert not verification.agrees
     assert found(verification, "file").difference is not None
     assert found(verification, "chain").difference is not None

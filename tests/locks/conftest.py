@@ -12,8 +12,9 @@ import textwrap
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from contextvars import Context
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,9 @@ import pytest
 import counterfoil
 from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.core import Core
-from counterfoil.testing import MovableClock
+from counterfoil.infrastructure.unit import Unit
+from tests.clocks import JournalClock
+from tests.rows import is_postgres, sessions
 
 ROOT = Path(counterfoil.__file__).parents[1]
 PATIENCE = 30.0
@@ -32,9 +35,9 @@ PATIENCE = 30.0
 class Journals:
     """Openings of one journal; all are closed when the test ends."""
 
-    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+    def __init__(self, url: str, clock: JournalClock, stack: AsyncExitStack) -> None:
         self.url = url
-        self.clock = MovableClock()
+        self.clock = clock
         self._stack = stack
 
     async def open(self, url: str | None = None, *, real_time: bool = False, **limits: Any) -> counterfoil.AsyncJournal:
@@ -45,9 +48,9 @@ class Journals:
 
 
 @pytest.fixture
-async def journals(journal_url: str) -> AsyncIterator[Journals]:
+async def journals(journal_url: str, clock: JournalClock) -> AsyncIterator[Journals]:
     async with AsyncExitStack() as stack:
-        yield Journals(journal_url, stack)
+        yield Journals(journal_url, clock, stack)
 
 
 @pytest.fixture
@@ -120,15 +123,28 @@ class HeldWriter:
 
 
 @contextmanager
-def writer_held(core: Core, command: type) -> Iterator[HeldWriter]:
-    """Let the writer wait, before it decides, whenever it has such a command in hand, until it is let go or the block ends."""
+def writer_held(core: Core, command: type, *, after: type | None = None) -> Iterator[HeldWriter]:
+    """
+    Let the writer wait, before it decides, whenever it has such a command in hand, until it is let go or the block ends.
+
+    It begins to after a command of another type: who waits looks at its key now and then, also before that has come free.
+    """
     committer, held = core.committer, HeldWriter()
-    run_group = committer._run_group
+    run_group, begins = committer._run_group, after is None
 
     def run(group: list[Request[Any]]) -> None:
+        nonlocal begins
+        if after is not None and not begins:
+            first = [number for number, request in enumerate(group, 1) if isinstance(request.command, after)][:1]
+            if not first:
+                run_group(group)
+                return
+            run_group(group[: first[0]])
+            group, begins = group[first[0] :], True
         if any(isinstance(request.command, command) for request in group):
             held.wait()
-        run_group(group)
+        if group:
+            run_group(group)
 
     committer._run_group = run
     try:
@@ -212,6 +228,7 @@ def events(lock: counterfoil.Lock, key: str | int) -> list[str]:
 PRELUDE = """
 import asyncio, multiprocessing, os, signal, subprocess, sys, threading, time, warnings
 from contextvars import Context
+from itertools import count
 from pathlib import Path
 import counterfoil
 from counterfoil import *
@@ -223,10 +240,34 @@ def hear():
 """
 
 
+_children = count(1)
+
+
+class Nothing:
+    """A command that has the writer at work."""
+
+    def run(self, unit: Unit) -> None:
+        pass
+
+
+def can_commit(url: str) -> bool:
+    """Tell whether nobody keeps all writers from a journal."""
+    with closing(Core(url, limits=counterfoil.Limits(busy_wait="500ms"))) as core:
+        try:
+            core.committer.submit(Nothing()).result(PATIENCE)
+        except counterfoil.JournalUnavailable:
+            return False
+        return True
+
+
 class Child:
     """A process beside the test, which talks with it by lines."""
 
     def __init__(self, body: str, arguments: tuple[object, ...]) -> None:
+        self._url = str(arguments[0]) if arguments else None
+        name = f"child-{os.getpid()}-{next(_children)}"
+        self._sessions = [(each, name) for each in arguments if isinstance(each, str) and is_postgres(each)]
+        arguments = tuple(f"{each}&application_name={name}" if (each, name) in self._sessions else each for each in arguments)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(body), *map(str, arguments)]
         pipe = subprocess.PIPE
@@ -256,15 +297,24 @@ class Child:
         self._process.stdin.flush()
 
     def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+        """Stop it, and not inside of a commit, where it would stop every writer of an SQLite file (LCK-16)."""
+        while True:
+            self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+            if self._url is None or can_commit(self._url):
+                return
+            self.wake()
+            time.sleep(0.05)
 
     def wake(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
+        """Kill it; others can see it then, on PostgreSQL because the server has seen the end of its connections."""
         self._process.kill()
         self._process.wait(PATIENCE)
+        for url, name in self._sessions:
+            wait_until(lambda url=url, name=name: not sessions(url, name))  # type: ignore[misc]
 
     def ended(self) -> None:
         """Wait for its end, which is to be a good one."""

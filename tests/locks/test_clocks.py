@@ -81,6 +81,7 @@ async def test_a_renewal_moves_the_deadline_from_then_on(journals: Journals) -> 
         lease.check()
 
 
+@pytest.mark.sqlite_only("on PostgreSQL an opening ends with its connection, whatever its machine does")
 @pytest.mark.contract("LCK-08", "LCK-09")
 async def test_another_boot_has_ended_every_lease(journals: Journals) -> None:
     """Though its steady clock begins below every deadline; also a key that was held back is free."""

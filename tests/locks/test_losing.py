@@ -403,7 +403,7 @@ async def test_a_cancel_while_the_writer_grants_gives_the_lease_back(journal: co
         await blocker.__aenter__()
         task = apart(hold_for_ever(lock))
         await waiting(lock, 1)
-    with writer_held(journal.core, command) as held_writer:
+    with writer_held(journal.core, command, after=None if blocker is None else ReleaseKey) as held_writer:
         if blocker is not None:
             await blocker.__aexit__(None, None, None)
         else:
@@ -429,7 +429,7 @@ async def test_a_wait_that_ends_while_the_writer_grants_gives_the_lease_back(jou
     await holder.__aenter__()
     task = apart(ask())
     await waiting(lock, 1)
-    with writer_held(journal.core, Advance):
+    with writer_held(journal.core, Advance, after=ReleaseKey):
         await holder.__aexit__(None, None, None)
         with pytest.raises(LockHeld, match="is over"):
             await task

@@ -16,7 +16,7 @@ import pytest
 import counterfoil
 from counterfoil import AlreadyHeld, LeaseLost, LockHeld, WrongThread
 from counterfoil.infrastructure.commands.holds import Advance, Hold, ReleaseKey
-from counterfoil.testing import MovableClock
+from tests.clocks import JournalClock
 from tests.locks.conftest import PATIENCE, events, free, in_thread, wait_until, writer_held
 
 
@@ -198,8 +198,7 @@ def test_a_lease_can_be_let_go_before_its_block_ends(journal: counterfoil.Journa
 
 
 @pytest.mark.contract("LCK-10", "LCK-05")
-def test_extending_moves_the_deadline(journal_url: str) -> None:
-    clock = MovableClock()
+def test_extending_moves_the_deadline(journal_url: str, clock: JournalClock) -> None:
     with counterfoil.open(journal_url, clock=clock) as journal, journal.lock("jobs", ttl="20s").hold("k") as lease:
         clock.advance("15s")
         lease.extend()
@@ -267,7 +266,8 @@ def test_an_interruption_of_the_wait_gives_the_place_or_the_lease_back(
     if command is Advance:
         assert holder._held is not None
         mine = holder._held.ticket
-    with interruptible() as interrupt, writer_held(journal.core, command or Stop) as held:
+    after = ReleaseKey if command is Advance else None
+    with interruptible() as interrupt, writer_held(journal.core, command or Stop, after=after) as held:
         done = in_thread(interrupt_in_time)
         with pytest.raises(Stop):
             lock.hold("k", wait="1h").__enter__()

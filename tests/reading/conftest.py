@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -22,6 +21,8 @@ from counterfoil.infrastructure.core import Core
 from counterfoil.projections.story import Story
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 from counterfoil.testing import MovableClock
+from tests.clocks import JournalClock
+from tests.rows import change
 
 T = TypeVar("T")
 
@@ -36,15 +37,15 @@ OWN = reach(identity(), None)
 class Told:
     """A journal, and what happens in it. Everything takes a second."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self.clock = MovableClock()
+    def __init__(self, url: str, clock: MovableClock, stack: ExitStack) -> None:
+        self._url, self._stack = url, stack
+        self.clock = clock
         self.limits = Limits(max_pending_per_process=10_000, max_routes=10_000, max_pending_per_binding=32)
-        self.core = self.open(":memory:")
+        self.core = self.open(url)
 
-    def open(self, path: Path | str) -> Core:
+    def open(self, url: str) -> Core:
         """Go on in another opening, or in another journal; an opening of before stays as it is."""
-        self.core = self._stack.enter_context(closing(Core(path, limits=self.limits, clock=self.clock)))
+        self.core = self._stack.enter_context(closing(Core(url, limits=self.limits, clock=self.clock)))
         return self.core
 
     def run(self, command: Any) -> Any:
@@ -54,6 +55,13 @@ class Told:
     def read(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """Call a function of `reading` on a snapshot."""
         return self.core.read(lambda store: function(store, *args, **options))
+
+    def damage(self, sql: str) -> None:
+        """Change a row past the journal; through the opening, if the journal is in memory."""
+        if self._url == ":memory:":
+            self.core.read(lambda store: store.connection.execute(sql))
+        else:
+            assert change(self._url, sql) == 1
 
     # What happens.
 
@@ -112,6 +120,6 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
+def told(quick_url: str, clock: JournalClock) -> Iterator[Told]:
     with ExitStack() as stack:
-        yield Told(stack)
+        yield Told(quick_url, clock, stack)

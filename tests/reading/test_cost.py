@@ -18,8 +18,11 @@ from counterfoil.infrastructure.sqlite.store import APPEND, SQLiteStore
 from counterfoil.infrastructure.statements import statements
 from counterfoil.infrastructure.store import Store
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
+from counterfoil.testing import MovableClock
 
 from .conftest import OWN, Told
+
+pytestmark = pytest.mark.sqlite_only("plans and steps are those of SQLite")
 
 EVENTS = 100_000
 PARAMETERS = (
@@ -53,7 +56,7 @@ def big() -> Iterator[SQLiteStore]:
     """A journal of 100,000 events of one scope, half of them in one conversation, a tenth by one person."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         with ExitStack() as stack:
-            told = Told(stack)
+            told = Told(":memory:", MovableClock(), stack)
             told.admit("1")
             told.admit("2", conversation="c2", actor="bob")
             told.core.read(lambda store: store.connection.backup(connection))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from counterfoil.infrastructure.commands.erasure import EraseScope, EraseSubject
 from counterfoil.infrastructure.commands.recording import RecordForeign
 from counterfoil.infrastructure.reading import Page
 from counterfoil.projections.timeline import SETTLED, TYPE_OF_OUTCOME, TimelineEntry, TimelineFilter
+from tests.engines import Engine
 
 from .conftest import OWN, Told, identity
 
@@ -114,15 +114,15 @@ def test_holder_is_named(told: Told, alive: bool | None) -> None:
     assert [(1, alive)] * 3 + [(None, None)] * 2 == [(row.holder, row.holder_alive) for row in rows]
 
 
-def test_holder_is_the_last_that_took_it(told: Told, tmp_path: Path) -> None:
+def test_holder_is_the_last_that_took_it(told: Told, journal_url: str) -> None:
     """A resend belongs to the opening that claimed it, a message that was put back to the one that got its repeat."""
-    told.open(tmp_path / "j.sqlite")
+    told.open(journal_url)
     told.admit("1")
     unknown = told.mark(told.settle(told.claim("2", conversation="c2")), Delivery("delivery_unknown", "raised"))
     assert unknown.operation is not None
     told.core.close()
     told.clock.advance("16m")
-    told.open(tmp_path / "j.sqlite")
+    told.open(journal_url)
     told.reconcile(unknown.operation.operation_id)
     told.claim("3")
 
@@ -364,7 +364,7 @@ def test_events_that_are_not_ours_are_shown_without_their_state(told: Told) -> N
     """Those of the eventsourcing library, and types that this release does not know."""
     told.run(RecordForeign([("order-7", 1, "shop.orders:Placed", b"not json")]))
     told.admit("1")
-    told.core.read(lambda store: store.connection.execute("UPDATE cf_event SET type_version = 9 WHERE position = 4"))
+    told.damage("UPDATE cf_event SET type_version = 9 WHERE position = 4")
 
     foreign, newer = told.entries(ALL)[0], told.entries(ALL)[3]
 
@@ -385,12 +385,11 @@ def test_identifier_that_nothing_has_is_a_miss(told: Told, identifier: str) -> N
         told.explain(1)  # type: ignore[arg-type]
 
 
-def test_event_that_cannot_be_read_is_named(told: Told) -> None:
+def test_event_that_cannot_be_read_is_named(told: Told, engine: Engine) -> None:
     """By its position; what is in it is not quoted."""
     told.admit("1")
-    told.core.read(
-        lambda store: store.connection.execute("UPDATE cf_event SET state = CAST('secret' AS BLOB) WHERE position = 3")
-    )
+    binary = "BLOB" if engine == "sqlite" else "bytea"
+    told.damage(f"UPDATE cf_event SET state = CAST('secret' AS {binary}) WHERE position = 3")
 
     for call in (told.timeline, lambda: told.explain("1")):
         with pytest.raises(JournalDamaged, match="the event at position 3 cannot be read") as raised:
@@ -489,14 +488,15 @@ def test_statistics_sum_over_the_scopes_in_reach(told: Told) -> None:
     ]
 
 
+@pytest.mark.no_engine("two lists of words")
 def test_names_of_filters_are_known_to_the_registry() -> None:
     """An outcome stands in a type that there is."""
     assert set(TYPE_OF_OUTCOME.values()) <= REGISTRY.types().keys()
 
 
-def test_journal_opened_beside_a_writer_shows_the_same(told: Told, tmp_path: Path) -> None:
-    """From a file, through a read-only connection."""
-    told.open(tmp_path / "journal")
+def test_journal_opened_beside_a_writer_shows_the_same(told: Told, journal_url: str) -> None:
+    """From a file or a schema, through a connection of its own."""
+    told.open(journal_url)
     busy(told)
 
     assert len(told.unresolved(ALL).rows) == 15

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -205,13 +204,13 @@ def test_nothing_is_open_once_all_is_resolved(told: Told) -> None:
     assert told.explain("7", now=told.clock.now(), is_live=ended)[0].open == ()
 
 
-def test_story_of_a_message_that_waited_too_long(told: Told, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+def test_story_of_a_message_that_waited_too_long(told: Told, journal_url: str, snapshot: SnapshotAssertion) -> None:
     """It is stepped over when its opening has ended, and waits again when it is delivered again."""
-    told.open(tmp_path / "journal")
+    told.open(journal_url)
     told.admit("7")
     told.core.close()
     told.clock.advance("16m")
-    told.open(tmp_path / "journal")
+    told.open(journal_url)
     told.claim("8")
     (before,) = told.explain("7", is_live=ended)
     told.admit("7")

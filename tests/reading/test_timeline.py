@@ -33,6 +33,8 @@ from counterfoil.domain.operation import (
 from counterfoil.domain.route import BindingAdvanced, BindingOpened
 from counterfoil.projections.timeline import Names, TimelineEntry, TimelineFilter, describe, entry_of
 
+pytestmark = pytest.mark.no_engine("entries are made from events without a journal")
+
 AT = 1_767_225_600_000_000
 TEXT = Committed(length=11, commitment="ab" * 32)
 FENCE = fence_text(fence_of(1_767_225_600_000, 9))

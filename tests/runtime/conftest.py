@@ -37,6 +37,7 @@ from counterfoil.infrastructure.rows import EventRow
 from counterfoil.infrastructure.runtime import Resumed, Runtime
 from counterfoil.infrastructure.store import Store
 from counterfoil.testing import MovableClock
+from tests.clocks import JournalClock
 from tests.conftest import Site
 from tests.rows import Row, rows_in
 
@@ -294,9 +295,9 @@ def route_tasks() -> set[asyncio.Task[Any]]:
 class Hosts:
     """Open hosts; what was opened is closed when the test ends."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: JournalClock) -> None:
         self.url = url
-        self.clock = MovableClock()
+        self.clock = clock
         self._opened: list[Host] = []
 
     async def open(self, url: str | None = None, *, real_time: bool = False, **options: Any) -> Host:
@@ -314,8 +315,8 @@ class Hosts:
 
 
 @pytest.fixture
-async def hosts(journal_url: str) -> AsyncIterator[Hosts]:
-    hosts = Hosts(journal_url)
+async def hosts(journal_url: str, clock: JournalClock) -> AsyncIterator[Hosts]:
+    hosts = Hosts(journal_url, clock)
     yield hosts
     await hosts.close()
 

@@ -24,7 +24,26 @@ if TYPE_CHECKING:
 
 OVERLAP = 10
 """Acknowledged events that the platform delivers again after a restart, with all that were not acknowledged."""
-LONGEST_LIFE = 0.25
+LONGEST_LIFE = 30
+"""Events that workers acknowledge at most before they are killed."""
+A_TURN = 0.02
+"""Seconds that a turn takes, or less."""
+PATIENCE = 5.0
+"""Seconds after which workers that acknowledge nothing are killed all the same: they may have been through."""
+
+
+def let_work(site: Site, chance: Random) -> None:
+    """Let workers acknowledge some events, or none; the moment at which this ends is what is random here."""
+    before, until = acknowledged(site), chance.randrange(LONGEST_LIFE)
+    end = time.monotonic() + PATIENCE
+    while acknowledged(site) - before < until and time.monotonic() < end:
+        time.sleep(0.002)
+    time.sleep(chance.uniform(0, A_TURN))
+
+
+def acknowledged(site: Site) -> int:
+    path = site.folder / "acknowledged"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def undelivered(left: Aftermath, events: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -44,7 +63,7 @@ def test_random_kills(site: Site, workers: Workers, look: Look, kills: int, proc
     On each route the answers go out in the order of the admissions, also with two processes that both get all events.
     """
     chance = Random(seed)
-    events = list(traffic(messages=kills * 60, people=20, seed=seed))
+    events = list(traffic(messages=kills * LONGEST_LIFE, people=20, seed=seed))
     lives: Counter[int] = Counter()
     for _ in range(kills):
         incoming = events
@@ -52,7 +71,7 @@ def test_random_kills(site: Site, workers: Workers, look: Look, kills: int, proc
             with look(site) as left:
                 incoming = undelivered(left, events)
         started = [workers.start(site, events=incoming, kind="traffic") for _ in range(processes)]
-        time.sleep(chance.uniform(0, LONGEST_LIFE))  # the moment of the kill is what is random here
+        let_work(site, chance)
         for pid in chance.sample(started, len(started)):
             lives[workers.kill(pid)] += 1
     with look(site) as left:
