@@ -67,8 +67,8 @@ def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Most tests wait most of the time, for leases to run out and for other processes."""
-    return 2 * (os.cpu_count() or 1)
+    """Three for a core, but twelve at most: tests mostly wait, for leases to run out and for other processes."""
+    return min(12, 3 * (os.cpu_count() or 1))
 
 
 @pytest.fixture
