@@ -28,6 +28,8 @@ VERBS: Final = {
     "locks": "See who holds what and what happened to a key, and take it away.",
     "stats": "Count what happened, and how long it took.",
     "verify": "Check a journal against itself.",
+    "copy": "Copy a journal into a file or into a schema of PostgreSQL.",
+    "schema": "Print, check and upgrade what a journal in PostgreSQL is made of.",
     "bench": "Measure the journal on this machine.",
     "demo": "Watch a journal survive a kill, step by step.",
 }

@@ -35,7 +35,7 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def check_path(path: Path, *, readonly: bool) -> None:
+def check_path(path: Path, *, readonly: bool, create: bool = True) -> None:
     """Refuse what cannot be a journal by its name and size alone; nothing of it is opened."""
     if path.is_dir():
         raise JournalRefused(f"{path}: is a folder; name a file in it")
@@ -46,12 +46,16 @@ def check_path(path: Path, *, readonly: bool) -> None:
         raise JournalRefused(
             f"{path}: does not exist; a journal is created by opening it for writing, for example by `counterfoil run`"
         )
+    if size is None and not create:
+        raise JournalRefused(f"{path}: does not exist, and is not to be created here; open it once with create=True")
     if size is not None and not path.is_file():
         raise NotAJournal(f"{path}: is not a regular file")
     if size and size < _SMALLEST:  # SQLite takes a file of one byte for an empty one, and would begin anew in it
         raise NotAJournal(f"{path}: is too short to be a journal ({size} bytes); restore a backup if it was one")
     if size == 0 and readonly:
         raise NotAJournal(f"{path}: is empty; a journal is created by opening it for writing, for example by `counterfoil run`")
+    if size == 0 and not create:
+        raise NotAJournal(f"{path}: is empty, and no journal is to be created here; open it once with create=True")
     if not size:
         for name in ("epoch", "live", "wal"):
             beside = side_file(path, name)
