@@ -19,7 +19,7 @@ SELECT format FROM cf_head WHERE id = 1
 SELECT schema_version, ARRAY(SELECT name || '_v' || version FROM cf_projection),
     (
         SELECT bool_and(position(%(here)s IN prosrc) > 0)
-        FROM pg_proc WHERE proname = 'cf_append' AND pronamespace = current_schema()::regnamespace
+        FROM pg_proc WHERE proname = 'cf_append' AND pronamespace = quote_ident(current_schema())::regnamespace
     )
 FROM cf_head WHERE id = 1
 

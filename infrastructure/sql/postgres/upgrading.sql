@@ -12,7 +12,7 @@ SET LOCAL statement_timeout TO 0
 
 -- name: queue_up
 -- Nobody appends before the commit.
-SELECT pg_advisory_xact_lock(current_schema()::regnamespace::oid::integer, 0)
+SELECT pg_advisory_xact_lock(quote_ident(current_schema())::regnamespace::oid::integer, 0)
 
 -- name: schema_version
 -- The version of what a schema is made of.
@@ -24,7 +24,7 @@ UPDATE cf_head SET schema_version = %s WHERE id = 1
 
 -- name: overloads
 -- The functions of one name, as they are dropped.
-SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND proname = %s
+SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname = %s
 
 -- name: drop_function
 -- One that takes or returns something else than it should.
