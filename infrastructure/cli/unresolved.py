@@ -63,7 +63,7 @@ def unresolved(journal: str, as_json: bool, limit: int | None, after: str | None
 
 
 def _without_grants(journal: Journal) -> Desk:
-    """Return the desk that sees what a run without grants runs; a reader is not told whose scope is whose, and gets its tenant."""
+    """Return the desk that sees what a run without grants runs; a reader, who sees nothing of scopes but tenants, that of all."""
     from counterfoil.domain.errors import JournalRefused
 
     own = journal.acting_as(operator())

@@ -86,7 +86,7 @@ def make(connection: psycopg.Connection[Any], address: Address) -> None:
             if not left:
                 raise
         except psycopg.errors.InsufficientPrivilege:
-            raise _lacks_rights(connection, address) from None
+            raise lacks_rights(connection, address) from None
 
 
 def make_unless_there(connection: psycopg.Connection[Any], address: Address) -> bool:
@@ -100,7 +100,8 @@ def make_unless_there(connection: psycopg.Connection[Any], address: Address) -> 
     return True
 
 
-def _lacks_rights(connection: psycopg.Connection[Any], address: Address) -> JournalRefused:
+def lacks_rights(connection: psycopg.Connection[Any], address: Address) -> JournalRefused:
+    """Return what to raise where a role could not make a journal, by what it lacks."""
     if look(connection, address).is_usable is None:
         lacks = "has no right to CREATE in the database, and there is no such schema"
     else:
@@ -117,7 +118,7 @@ def check(connection: psycopg.Connection[Any], address: Address, *, readonly: bo
     with connection.transaction():
         connection.execute(MAKING.snapshot)
         check_format(connection, address)
-        _check_made_of(connection, address, readonly=readonly)
+        check_made_of(connection, address, readonly=readonly)
         head = store.head()
         events = store.newest_events(CHECKED_DIGESTS + 1)
     previous = GENESIS if head.position <= CHECKED_DIGESTS else None
@@ -141,7 +142,7 @@ def check_format(connection: psycopg.Connection[Any], address: Address) -> None:
         )
 
 
-def _check_made_of(connection: psycopg.Connection[Any], address: Address, *, readonly: bool) -> None:
+def check_made_of(connection: psycopg.Connection[Any], address: Address, *, readonly: bool) -> None:
     """Refuse a schema that is not made for this release: to append to it would go wrong, or to another one."""
     row = connection.execute(MAKING.made_of, {"here": f"{quoted(address.schema)}.cf_event"}).fetchone()
     assert row is not None

@@ -43,6 +43,10 @@ class ProjectionSQL(NamedTuple):
     """The stored rows in order of their keys."""
     put: str
     delete: str
+    copy: str
+    """Take rows in, in the binary format."""
+    types: tuple[str, ...]
+    """What they are made of, for that."""
 
 
 @cache
@@ -68,6 +72,8 @@ def sql_of(projection: Projection[Any], schema: str) -> ProjectionSQL:
         select_all=f"SELECT {names} FROM {table} ORDER BY {key}",
         put=f"INSERT INTO {with_values} ({names}) VALUES ({', '.join(['%s'] * len(columns))}) {_on_conflict(projection)}",
         delete=f"DELETE FROM {with_values} WHERE {where}",
+        copy=f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)",
+        types=tuple(kind.split()[0] for kind in columns.values()),
     )
 
 

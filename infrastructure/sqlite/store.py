@@ -26,6 +26,8 @@ from .rows_of_projections import sql_of
 MEMORY: Final = ":memory:"
 APPLICATION_ID: Final = 0x63664A31
 """`cfJ1` in the header of the file: this is a journal."""
+UNFINISHED: Final = 0x63664A30
+"""`cfJ0`: a copy is being made here, or was, and is no journal yet."""
 STATEMENT_CACHE: Final = 256
 
 APPEND: Final = statements("sqlite/append.sql")
