@@ -68,7 +68,11 @@ def roles(url: str | None, name: str | None) -> None:
     from counterfoil.infrastructure.postgres.roles import grants, make_roles
 
     named = _named(url, name)
-    _print_sql("the roles of a journal of counterfoil, to be run on one that is there", [*make_roles(named), *grants(named)])
+    _print_sql(
+        "the roles of a journal of counterfoil, to be run on one that is there; LISTEN, NOTIFY and advisory locks, which "
+        "its writer uses, need no right but to connect",
+        [*make_roles(named), *grants(named)],
+    )
 
 
 def _named(url: str | None, name: str | None) -> str:

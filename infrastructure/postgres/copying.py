@@ -27,17 +27,20 @@ from .store import PostgresStore
 
 INTO: Final = statements("postgres/copy.sql")
 BUSY_US: Final = Limits().duration("busy_wait")
-_TYPES: Final = {
-    "events": "int8 int8 text int8 text int4 int4 text bytea text bytea bytea bytea int8 bytea int8 bytea bytea",
-    "payloads": "int8 bytea bytea",
-    "external_ids": "int8 text",
-    "scopes": "bytea text text text bytea",
-    "subjects": "bytea bytea text text text",
-    "lock_keys": "text text",
-    "commands": "bytea bytea bytea bytea int8",
-    "repeats": "int8 int8",
+_PUT: Final = {
+    "events": (
+        INTO.put_events,
+        "int8 int8 text int8 text int4 int4 text bytea text bytea bytea bytea int8 bytea int8 bytea bytea".split(),
+    ),
+    "payloads": (INTO.put_payloads, ["int8", "bytea", "bytea"]),
+    "external_ids": (INTO.put_external_ids, ["int8", "text"]),
+    "scopes": (INTO.put_scopes, ["bytea", "text", "text", "text", "bytea"]),
+    "subjects": (INTO.put_subjects, ["bytea", "bytea", "text", "text", "text"]),
+    "lock_keys": (INTO.put_lock_keys, ["text", "text"]),
+    "commands": (INTO.put_commands, ["bytea", "bytea", "bytea", "bytea", "int8"]),
+    "repeats": (INTO.put_repeats, ["int8", "int8"]),
 }
-"""Of the columns of what is copied."""
+"""How rows of a table are taken in, and what its columns are made of."""
 
 
 @contextmanager
@@ -83,7 +86,7 @@ class SchemaTarget(Target):
             self._connection.execute(INTO.be_patient, prepare=False)
 
     def put(self, table: Table, rows: Sequence[SQLRow]) -> None:
-        self._copy(getattr(INTO, f"put_{table.name}"), _TYPES[table.name].split(), rows)
+        self._copy(*_PUT[table.name], rows)
 
     def put_rows(self, projection: Projection[Any], rows: Rows) -> None:
         sql = sql_of(projection, self._address.schema)

@@ -94,8 +94,7 @@ def make_unless_there(connection: psycopg.Connection[Any], address: Address) -> 
     connection.execute(MAKING.one_at_a_time, {"schema": address.schema})
     if exists(connection, address):
         return False
-    if look(connection, address).is_usable is None:  # to make it needs a right that who may use it need not have
-        connection.execute(ddl.create_schema(address.schema).encode(), prepare=False)
+    connection.execute(ddl.create_schema(address.schema).encode(), prepare=False)
     ddl.make(connection, address.schema)
     return True
 

@@ -80,7 +80,7 @@ def test_the_script_is_printed_without_a_driver(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
     again = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
 
-    assert 'CREATE SCHEMA IF NOT EXISTS "bot"' in done.stdout
+    assert 'CREATE SCHEMA "bot";' in done.stdout
     assert not any(secret in done.stdout for secret in ("zoe", "s3cret", "db.example"))
     assert done.stdout == again.stdout
 

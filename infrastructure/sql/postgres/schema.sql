@@ -1,6 +1,12 @@
 -- name: create_schema
--- The schema, unless an owner has made it.
-CREATE SCHEMA IF NOT EXISTS {schema}
+-- The schema, unless an owner has made it: whoever may create in it need not have the right to make it.
+DO $function$
+BEGIN
+    IF to_regnamespace({name}) IS NULL THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END
+$function$
 
 -- name: create
 -- Everything of format 1 but the functions (append.sql) and the tables of projections, which are made from their declared columns.
