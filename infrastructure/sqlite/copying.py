@@ -36,7 +36,7 @@ _PUT: Final = {
     "repeats": INTO.put_repeat,
 }
 _MADE_BESIDE: Final = ("append", "epoch", "head", "journal", "wal", "shm")
-"""What lies beside a file that is being made, and goes with it."""
+"""What comes to lie beside a file that is being made."""
 
 
 @contextmanager
@@ -67,6 +67,8 @@ class FileTarget(Target):
     def __init__(self, path: Path) -> None:
         """Open nothing yet."""
         self._path = path
+        self._beside = [each for each in (side_file(path, name) for name in _MADE_BESIDE) if not each.exists()]
+        """What is made beside it, and was not kept there of a journal that was removed."""
         self._connection: sqlite3.Connection | None = None
         self._is_ours = self._finished = False
 
@@ -100,7 +102,7 @@ class FileTarget(Target):
             self.store.move_projections(head.position)
         with closing(beside_file(self._path)) as beside:
             beside.epochs.raise_to(head.epoch)
-            beside.highest.write(passed_over + PASSED_OVER)
+            beside.highest.write(max(beside.highest.read(), passed_over + PASSED_OVER))
 
     def finish(self) -> None:
         """Say that it is a journal, now that all of it is there to stay."""
@@ -113,7 +115,7 @@ class FileTarget(Target):
     def close(self) -> None:
         """Close the file, and remove it unless it is finished."""
         if self._is_ours and not self._finished:
-            for path in (self._path, *(side_file(self._path, name) for name in _MADE_BESIDE)):
+            for path in (self._path, *self._beside):
                 path.unlink(missing_ok=True)  # while the lock is held, so that it is nobody else's
         if self._connection is not None:
             self._connection.close()

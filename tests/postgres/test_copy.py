@@ -399,6 +399,22 @@ def test_what_does_not_agree_is_not_copied(name: Name, one: Engine, other: Engin
         assert [] == list(tmp_path.glob(f"{Path(target).name}*"))
 
 
+@pytest.mark.contract("LCK-03", "JRN-01")
+def test_what_was_kept_beside_a_file_that_went_is_kept(name: Name) -> None:
+    """The highest position and epoch that were ever given under a name: a copy there goes on above them, and takes none away."""
+    source, target = name("sqlite"), name("sqlite")
+    admit(source, "a1")
+    for beside, kept in (("head", f"{2**40:020}\n"), ("epoch", f"{2**50}\n")):
+        Path(f"{target}-{beside}").write_text(kept)
+    assert 0 != ended(source, target, "payloads", "raise")
+    assert f"{2**50}\n" == Path(f"{target}-epoch").read_text()
+    run("copy", source, target)
+    with counterfoil.open(target) as journal, journal.lock("jobs").hold("k") as lease:
+        assert lease.fence > 2**50 << 64
+        assert journal.position() > 2**40
+        assert journal.verify().agrees
+
+
 def test_an_event_that_cannot_be_read_is_told(name: Name) -> None:
     source, target = name("sqlite"), name("postgres")
     admit(source, "a1")

@@ -11,6 +11,8 @@ import pytest
 import counterfoil
 from counterfoil import Grant, Identity, Inbound, Limits
 from counterfoil.domain.identity import EVERY_TENANT, OPERATE
+from counterfoil.domain.opening import OperatorActed
+from counterfoil.projections.catalogue import BUILT_IN
 
 from .logins import Logins
 
@@ -46,6 +48,11 @@ def acts(connection: psycopg.Connection[Any]) -> list[int]:
 def agrees(told: Logins) -> bool:
     with counterfoil.open(told.writer, readonly=True) as journal:
         return journal.verify().agrees
+
+
+def test_no_row_that_an_append_folds_depends_on_the_record() -> None:
+    """The database appends it by itself, and folds nothing."""
+    assert [] == [each.NAME for each in BUILT_IN if OperatorActed in each.EVENTS]
 
 
 @pytest.mark.contract("AUD-03")
