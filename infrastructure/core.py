@@ -62,6 +62,7 @@ class Core:
         url: str | os.PathLike[str],
         *,
         readonly: bool = False,
+        create: bool = True,
         limits: Limits | None = None,
         keep_inbound: int | None = None,
         clock: Clock | None = None,
@@ -75,7 +76,12 @@ class Core:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self._pid = os.getpid()
         self.engine: Engine = open_engine(
-            text, readonly=readonly, limits=self.limits, clock=self.clock, keep_inbound=keep_inbound is not None
+            text,
+            readonly=readonly,
+            create=create,
+            limits=self.limits,
+            clock=self.clock,
+            keep_inbound=keep_inbound is not None,
         )
         self.committer = Committer(self.engine.run_group, name="counterfoil-writer", after=self.engine.tidy)
         self.waiting = Waiting(self)

@@ -32,7 +32,6 @@ class Engine(Protocol):
     readonly: bool
     limits: Limits
     clocks: Clocks
-    journal_key: bytes
     on_commit: list[Callable[[], None]]
     """Called on the writer thread after each commit that appended events; must not block."""
     on_rings: Callable[[Sequence[tuple[int, str]]], None]
@@ -41,6 +40,14 @@ class Engine(Protocol):
     """Called on the writer thread where somebody has to listen to the bell of an opening as soon as it has begun."""
     on_lost: Callable[[int], None]
     """Called by the thread that listens, once for an opening that has ended although nobody has closed it."""
+
+    @property
+    def journal_key(self) -> bytes:
+        """The key under which ids are made."""
+
+    @property
+    def records_showing(self) -> bool:
+        """Whether whoever reads texts through it is recorded by the database itself."""
 
     @property
     def opening_id(self) -> int | None:

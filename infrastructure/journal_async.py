@@ -174,7 +174,7 @@ class AsyncDesk(AsyncCalls):
     ) -> reading.Page[TimelineEntry]:
         """Tell what happened, in order of position, one page at a time. Showing text is recorded as an act of this identity."""
         core = self._active()
-        if with_text:
+        if with_text and not core.engine.records_showing:
             await self._record("text_shown")
         return await self._read(
             lambda store: reading.timeline(
@@ -202,7 +202,7 @@ class AsyncDesk(AsyncCalls):
                 store, self._reach, identifier, with_text=with_text, now=core.engine.clocks.stamps(), is_live=core.is_live
             )
         )
-        if with_text:
+        if with_text and not core.engine.records_showing:
             for story in stories:
                 await self._record("text_shown", story.operation_id)
         return stories
@@ -275,15 +275,20 @@ def open_async(
     url: str | os.PathLike[str],
     *,
     readonly: bool = False,
+    create: bool = True,
     limits: Limits | None = None,
     keep_inbound: int | None = None,
     clock: Clock | None = None,
 ) -> AsyncJournal:
     """
-    Name a journal: the path of an SQLite file, which is created if it is missing, or `:memory:`.
+    Name a journal: the path of an SQLite file, `:memory:`, or the URL of a schema of PostgreSQL, `postgresql://…?schema=NAME`.
+
+    It is created if it is missing, unless `create` is False: then `JournalRefused` says so.
 
     With `readonly` nothing is created or changed, and commands raise `ReadOnly`. `keep_inbound` keeps inbound texts after their
     operations have ended, for pruning after so many days. What cannot be opened raises `JournalRefused`, what may be tried again
     `JournalUnavailable`.
     """
-    return AsyncJournal(lambda: Core(url, readonly=readonly, limits=limits, keep_inbound=keep_inbound, clock=clock))
+    return AsyncJournal(
+        lambda: Core(url, readonly=readonly, create=create, limits=limits, keep_inbound=keep_inbound, clock=clock)
+    )

@@ -28,7 +28,7 @@ def checked_url(url: str | os.PathLike[str]) -> str:
     return text
 
 
-def open_engine(name: str, *, readonly: bool, limits: Limits, clock: Clock, keep_inbound: bool) -> Engine:
+def open_engine(name: str, *, readonly: bool, create: bool, limits: Limits, clock: Clock, keep_inbound: bool) -> Engine:
     """Open the journal of a name: a URL of PostgreSQL's, `:memory:`, or the path of an SQLite file."""
     if is_postgres(name):
         from .postgres.naming import parse
@@ -36,8 +36,8 @@ def open_engine(name: str, *, readonly: bool, limits: Limits, clock: Clock, keep
         address = parse(name)
         from .postgres.engine import PostgresEngine
 
-        return PostgresEngine(address, readonly=readonly, limits=limits, clock=clock, keep_inbound=keep_inbound)
-    return SQLiteEngine(path_of(name), readonly=readonly, limits=limits, clock=clock, keep_inbound=keep_inbound)
+        return PostgresEngine(address, readonly=readonly, create=create, limits=limits, clock=clock, keep_inbound=keep_inbound)
+    return SQLiteEngine(path_of(name), readonly=readonly, create=create, limits=limits, clock=clock, keep_inbound=keep_inbound)
 
 
 def is_postgres(name: str) -> bool:

@@ -206,23 +206,26 @@ def _names_of(store: Store, events: Iterable[Recorded], with_text: bool) -> Name
     subjects: dict[bytes, str | None] = {}
     operations: dict[int, str | None] = {}
     external: dict[int, str | None] = {}
-    texts: dict[int, str | None] = {}
+    events = list(events)
+    texts = store.texts([recorded.position for recorded in events]) if with_text else {}
     for recorded in events:
         header, position = recorded.header, recorded.position
         for pseudonym in (header.conversation, header.thread, header.actor):
             if pseudonym is not None and pseudonym not in subjects:
                 subjects[pseudonym] = store.subject(pseudonym)
         external[position] = store.external_id(position)
-        if with_text:
-            payload = store.payload(position)
-            texts[position] = None if payload is None else text_of(payload.body)
         if recorded.originator_id.startswith(OPERATION_PREFIX):
             operations[position if header.operation is None else header.operation] = recorded.originator_id
         elif header.operation is not None and header.operation not in operations:
             operations[header.operation] = store.originator_at(header.operation)
         if header.operation is not None and header.operation not in external:
             external[header.operation] = store.external_id(header.operation)
-    return Names(_present(subjects), _present(operations), _present(external), _present(texts))
+    return Names(
+        _present(subjects),
+        _present(operations),
+        _present(external),
+        {position: text_of(body) for position, body in texts.items()},
+    )
 
 
 K = TypeVar("K")

@@ -34,7 +34,7 @@ from .commands.recording import RecordForeign, VersionTaken
 from .core import Core
 from .rows import SQLRow
 from .statements import Names, Statement
-from .store import Store, Values
+from .store import Values
 
 SQL: Final = Names("recorder")
 
@@ -120,7 +120,7 @@ class JournalRecorder(ApplicationRecorder):
     def max_notification_id(self) -> int | None:
         """Return the position of the last event, None in an empty journal."""
         with _in_their_words():
-            return self._core.read(Store.head).position or None
+            return self._core.read(lambda store: store.head()).position or None
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """Follow the events after a position: those of this process as they are committed, others' within a quarter second."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
 from counterfoil.domain.decision import Payload
-from counterfoil.domain.event import REGISTRY, Event, Recorded
+from counterfoil.domain.event import REGISTRY, Committed, Event, Recorded
 from counterfoil.domain.identity import Scope
 from counterfoil.domain.ids import ScopeKey
 from counterfoil.domain.lock import Deadline
@@ -127,6 +127,16 @@ class Store(ABC):
     def payload(self, position: int) -> Payload | None:
         row = self.one(READ.payload, (position,))
         return None if row is None else Payload(*row)
+
+    def texts(self, positions: list[int]) -> dict[int, bytes]:
+        """Return the texts that are kept at some positions."""
+        payloads = ((position, self.payload(position)) for position in positions)
+        return {position: payload.body for position, payload in payloads if payload is not None}
+
+    def commitments_after(self, position: int, limit: int) -> list[tuple[int, Committed]]:
+        """Return a page of what the texts that remain should be committed to by their events, each with its position."""
+        rows = self.rows(READ.payloads_after, (position, limit))
+        return [(place, Payload(salt, body).committed) for place, salt, body in rows]
 
     def external_id(self, position: int) -> str | None:
         row = self.one(READ.external_id, (position,))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
-from counterfoil.domain.decision import Payload
 from counterfoil.domain.event import REGISTRY, Committed, Recorded
 from counterfoil.domain.framing import GENESIS
 from counterfoil.domain.opening import OpeningStarted
@@ -235,10 +234,10 @@ def _payloads(store: Store, report: Progress) -> list[Check]:
     kept = 0
     try:
         total = store.count(VERIFY.count_payloads)
-        while page := list(store.rows(READ.payloads_after, (position, PAGE))):
-            for position, salt, body in page:
+        while page := store.commitments_after(position, PAGE):
+            for position, committed in page:
                 count += 1
-                difference = difference or _against_commitment(store, position, Payload(salt, body))
+                difference = difference or _against_commitment(store, position, committed)
             report("payloads", count, total)
         kept = store.count(VERIFY.count_kept_inbound)
     except store.UNREADABLE:
@@ -249,7 +248,7 @@ def _payloads(store: Store, report: Progress) -> list[Check]:
     ]
 
 
-def _against_commitment(store: Store, position: int, payload: Payload) -> str | None:
+def _against_commitment(store: Store, position: int, found: Committed) -> str | None:
     row = store.one(READ.event_state, (position,))
     if row is None:
         return f"a payload lies at position {position}, where no event is"
@@ -260,7 +259,7 @@ def _against_commitment(store: Store, position: int, payload: Payload) -> str | 
     committed = next((value for _, value in event or () if isinstance(value, Committed)), None)
     if committed is None:
         return f"the payload at position {position} belongs to a {row[0]}, which commits to none"
-    if committed != payload.committed:
+    if committed != found:
         return f"the payload at position {position} is not the one that its {row[0]} commits to"
     return None
 

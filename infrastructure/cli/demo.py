@@ -13,8 +13,8 @@ from .options import MEMORY, JournalName
     "--journal",
     "path",
     type=JournalName(exists=False),
-    metavar="PATH",
-    help="Make the journal here; there must be none yet.  [default: in a new folder for temporary files]",
+    metavar="JOURNAL",
+    help="Make the journal here, in a file or a schema; there must be none yet.  [default: in a new folder for temporary files]",
 )
 def demo(path: str | None) -> int:
     """
@@ -25,7 +25,9 @@ def demo(path: str | None) -> int:
     that was hit. It takes a few seconds; the journal stays, to be looked at.
     """
     if path == MEMORY:
-        raise click.UsageError("the demo shows several processes on one journal: name a file", click.get_current_context())
+        raise click.UsageError(
+            "the demo shows several processes on one journal: name a file or a schema", click.get_current_context()
+        )
     from .demonstration import Demonstration
 
     return Demonstration(path).show()

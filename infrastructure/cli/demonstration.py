@@ -19,8 +19,10 @@ from typing import Final
 import click
 
 from counterfoil.demo import PEOPLE, traffic
-from counterfoil.domain.errors import CounterfoilError
+from counterfoil.domain.errors import CounterfoilError, JournalRefused
+from counterfoil.infrastructure.naming import is_postgres
 
+from .advice import as_argument
 from .demo_worker import STUCK
 from .desk import opened
 from .named_files import write_lines
@@ -45,20 +47,22 @@ class Demonstration:
         self.stuck = _the_one(self.messages)
         folder = Path(tempfile.mkdtemp(prefix="counterfoil-demo-"))
         self.journal = str(folder / "support.sqlite") if path is None else path
+        self.shown = as_argument(self.journal)
+        """How the journal is named in what is printed: without a password."""
         self.events = str(folder / "messages.jsonl")
         self.answers: Counter[str] = Counter()
         self.number = 0
 
     def show(self) -> int:
         """Show every step; returns the exit status."""
-        if os.path.exists(self.journal):
-            raise click.UsageError(f"{self.journal} is there already; name a new file", click.get_current_context(silent=True))
+        if _is_there(self.journal):
+            raise click.UsageError("there is a journal already; name a new one", click.get_current_context(silent=True))
         write_lines(self.events, map(json.dumps, self.messages))
         click.echo(
             "counterfoil keeps the record between a chat platform and an agent: what came in, what was answered, "
             "and what nobody knows."
         )
-        click.echo(f"The journal is {self.journal}")
+        click.echo(f"The journal is {self.shown}")
         try:
             self._steps()
         except Failed as error:
@@ -78,7 +82,7 @@ class Demonstration:
         self._say(
             f"The agent may have acted on {stuck}, so that is never run again by itself: an operator files it, as printed above."
         )
-        self._run(*shlex.split(command)[1:])
+        self._run(*(self.journal if word == self.shown else word for word in shlex.split(command)[1:]))
         self._say(
             f"The worker reads all of it again: it is all duplicates, and only the {LATER} that waited are answered, in order."
         )
@@ -95,7 +99,7 @@ class Demonstration:
 
     def _kill_a_worker(self) -> None:
         command = self._command(WORKER)
-        _show_command(*command)
+        self._show_command(*command)
         environment = {**os.environ, STUCK: self.stuck}
         with tempfile.TemporaryFile() as talk, tempfile.TemporaryFile() as replies:
             worker = subprocess.Popen(_words(command), stdout=replies, stderr=talk, env=environment)
@@ -130,7 +134,7 @@ class Demonstration:
 
     def _run(self, *command: str) -> str:
         """Run a verb in a process of its own, show what it prints, and return that."""
-        _show_command(*command)
+        self._show_command(*command)
         done = subprocess.run(_words(command), capture_output=True, text=True, check=False)
         if command[0] == "run":
             self._count(done.stdout)
@@ -138,6 +142,10 @@ class Demonstration:
         if done.returncode:
             raise Failed(f"`counterfoil {command[0]}` ended with status {done.returncode}")
         return done.stdout
+
+    def _show_command(self, *command: str) -> None:
+        shown = (self.shown if word == self.journal else word for word in command)
+        click.echo(f"{INDENT}$ {shlex.join(('counterfoil', *shown))}")
 
     def _count(self, printed: str) -> None:
         ids = {message["event_id"] for message in self.messages}
@@ -154,9 +162,17 @@ class Demonstration:
             f"{len(self.messages)} messages, {len(self.answers)} answered, {twice} answered twice, and the journal names the one "
             f"that was not: {', '.join(without)}."
         )
-        click.echo(f"{INDENT}Look around: counterfoil timeline {shlex.quote(self.journal)}")
+        click.echo(f"{INDENT}Look around: counterfoil timeline {shlex.quote(self.shown)}")
         if twice or without != [self.stuck]:
             raise Failed("that is not what should have happened")
+
+
+def _is_there(journal: str) -> bool:
+    if not is_postgres(journal):
+        return os.path.exists(journal)
+    with suppress(JournalRefused), opened(journal):
+        return True
+    return False
 
 
 def _the_one(messages: list[dict[str, str]]) -> str:
@@ -175,10 +191,6 @@ def _the_command(listed: str) -> tuple[str, str]:
         if line.strip().startswith("counterfoil reconcile") and "--acknowledge-duplicate-risk" in line:
             return shlex.split(line)[3], line.strip()
     raise Failed("nothing was found that had been executing")
-
-
-def _show_command(*command: str) -> None:
-    click.echo(f"{INDENT}$ {shlex.join(('counterfoil', *command))}")
 
 
 def _words(command: tuple[str, ...]) -> list[str]:

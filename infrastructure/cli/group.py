@@ -28,6 +28,8 @@ VERBS: Final = {
     "locks": "See who holds what and what happened to a key, and take it away.",
     "stats": "Count what happened, and how long it took.",
     "verify": "Check a journal against itself.",
+    "copy": "Copy a journal into a file or into a schema of PostgreSQL.",
+    "schema": "Print, check and upgrade what a journal in PostgreSQL is made of.",
     "bench": "Measure the journal on this machine.",
     "demo": "Watch a journal survive a kill, step by step.",
 }
@@ -148,9 +150,9 @@ def cli(ctx: click.Context) -> int:
     """
     Keep the durable record between messaging channels and agents.
 
-    A journal is one SQLite file. It holds, for each message that a channel hands to an agent and each reply that goes back, what
-    was admitted, who claimed it, how it was settled and what was sent, so that a process may be killed at any moment and
-    nothing is lost or answered twice.
+    A journal is one SQLite file, named by its path, or one schema of PostgreSQL, named by a URL: postgresql://…?schema=NAME. It
+    holds, for each message that a channel hands to an agent and each reply that goes back, what was admitted, who claimed it, how
+    it was settled and what was sent, so that a process may be killed at any moment and nothing is lost or answered twice.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)

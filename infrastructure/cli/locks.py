@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from .desk import opened, operator
+from .noun import Noun
 from .options import LockKey, LockName, journal_argument, json_option, page_options
 from .printing import Listing, print_json, print_table, shown
 
@@ -18,22 +19,6 @@ if TYPE_CHECKING:
 HOLDERS: Final = ("lock", "key", "since", "runs out in", "fence", "#opening")
 WAITERS: Final = ("lock", "key", "#place", "since", "#opening")
 HISTORY: Final = ("#position", "at", "what", "why", "fence", "#opening", "by")
-
-
-class Locks(click.Group):
-    """The verbs about locks."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in self.commands:
-            ctx.fail(f"there is no such verb; there are {', '.join(self.commands)}")
-        return super().resolve_command(ctx, args)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, command.get_short_help_str(80)) for name, command in self.commands.items()])
 
 
 class OfKey(click.Command):
@@ -49,7 +34,7 @@ class OfKey(click.Command):
             ) from None
 
 
-@click.group(cls=Locks, invoke_without_command=True, subcommand_metavar="VERB JOURNAL [ARGUMENTS]...")
+@click.group(cls=Noun, invoke_without_command=True, subcommand_metavar="VERB JOURNAL [ARGUMENTS]...")
 @click.pass_context
 def locks(ctx: click.Context) -> None:
     """See who holds what and what happened to a key, and take it away."""

@@ -70,6 +70,42 @@ class JournalName(ParamType):
             self.fail(f"{path} does not exist; a journal is made by `counterfoil run`", param, ctx)
 
 
+class JournalURL(ParamType):
+    """The URL of a journal on PostgreSQL; unless it `connects`, nothing but the schema that it names is looked at."""
+
+    name = "url"
+
+    def __init__(self, *, connects: bool = True) -> None:
+        self.connects = connects
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from counterfoil.domain.errors import InvalidValue
+        from counterfoil.infrastructure.postgres.naming import parse, schema_of
+
+        try:
+            schema_of(str(value))
+            if self.connects:
+                parse(str(value))
+        except InvalidValue as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class SchemaName(ParamType):
+    """The name of a schema of PostgreSQL."""
+
+    name = "schema"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from counterfoil.domain.errors import InvalidValue
+        from counterfoil.infrastructure.postgres.naming import checked_schema
+
+        try:
+            return checked_schema(str(value))
+        except InvalidValue as error:
+            self.fail(str(error), param, ctx)
+
+
 class Identifier(ParamType):
     """An id as the platform or the journal gave it."""
 

@@ -30,6 +30,7 @@ from .options import Duration, deliver_options, journal_argument
 )
 @deliver_options
 @click.option("--no-resume", is_flag=True, help="Leave alone what waits from runs that have ended.")
+@click.option("--no-create", is_flag=True, help="Fail where there is no journal yet, instead of creating one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object, on the last line.")
 def run(
     journal: str,
@@ -42,6 +43,7 @@ def run(
     deliver_timeout: int,
     grants: str | None,
     no_resume: bool,
+    no_create: bool,
     as_json: bool,
 ) -> int:
     """
@@ -85,6 +87,7 @@ def run(
         authorize=authorize_from(grants, journal),
         limits=limits,
         deliver_timeout=timedelta(microseconds=deliver_timeout),
+        create=not no_create,
         resume=not no_resume,
         granted=grants is not None,
         sending=as_given(deliver, deliver_command, grants),

@@ -49,6 +49,7 @@ class Host:
     authorize: Authorize
     limits: Limits
     deliver_timeout: timedelta
+    create: bool
     resume: bool
     granted: bool
     """Who may write is named in a file; otherwise everybody may, in one scope alone."""
@@ -73,7 +74,7 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
     """Run until the lines have ended and all is done, or until a stop; print the summary, and return the exit status."""
     with Stop() as stop, Failures() as failures:
         host = replace(host, agent=failures.told_of(host.agent))
-        async with open_async(host.journal, limits=host.limits) as journal:
+        async with open_async(host.journal, create=host.create, limits=host.limits) as journal:
             runtime = _runtime(journal, host)
             feeder = Feeder(runtime, Lines(source), stop)
             since = await journal.position()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from .advice import GRANTS, PLACEHOLDER, reconcile_command, what_it_is
-from .desk import opened, operator
+from .desk import TENANT, opened, operator
 from .options import journal_argument, json_option, page_options
 from .printing import Listing, print_table
 
 if TYPE_CHECKING:
+    from counterfoil.infrastructure.journal import Desk, Journal
     from counterfoil.infrastructure.pages import Page
     from counterfoil.infrastructure.reading import UnresolvedOperation
 
@@ -32,7 +33,7 @@ def unresolved(journal: str, as_json: bool, limit: int | None, after: str | None
     has in hand is listed too: the holder is the opening that has it, and alive tells whether it still runs.
     """
     with opened(journal) as (found, desk):
-        local, granted = found.acting_as(operator()), set[str]()
+        local, granted = _without_grants(found), set[str]()
 
         def fetch(most: int, cursor: str | None) -> Page[UnresolvedOperation]:
             page = desk.unresolved(limit=most, after=cursor)
@@ -59,6 +60,18 @@ def unresolved(journal: str, as_json: bool, limit: int | None, after: str | None
         if resends:
             click.echo(f"To send again, fill in what `counterfoil run` was given: {FILL_IN}.", err=True)
         listing.say_next()
+
+
+def _without_grants(journal: Journal) -> Desk:
+    """Return the desk that sees what a run without grants runs; a reader, who sees nothing of scopes but tenants, that of all."""
+    from counterfoil.domain.errors import JournalRefused
+
+    own = journal.acting_as(operator())
+    try:
+        own.unresolved(limit=1)
+    except JournalRefused:
+        return journal.acting_as(operator(), tenant=TENANT)
+    return own
 
 
 def _cells(row: UnresolvedOperation) -> tuple[object, ...]:

@@ -29,7 +29,7 @@ def verify(journal: str, as_json: bool) -> int:
     projection with one that is folded anew aside. Nothing is changed. A chain proves nothing against somebody who can write
     the whole file; keep the position and digest of the head elsewhere for that.
     """
-    found = _verified(journal, _Progress() if sys.stderr.isatty() else None)
+    found = _verified(journal, Progress() if sys.stderr.isatty() else None)
     if as_json:
         rows = [
             {
@@ -52,7 +52,7 @@ def verify(journal: str, as_json: bool) -> int:
     return 3
 
 
-def _verified(journal: str, progress: _Progress | None) -> Verification:
+def _verified(journal: str, progress: Progress | None) -> Verification:
     from counterfoil.infrastructure.naming import is_postgres
 
     if is_postgres(journal):
@@ -64,7 +64,7 @@ def _verified(journal: str, progress: _Progress | None) -> Verification:
     return verify_file(Path(journal), progress)
 
 
-class _Progress:
+class Progress:
     """Say now and then how far it is."""
 
     def __init__(self) -> None:
@@ -73,4 +73,5 @@ class _Progress:
     def __call__(self, name: str, done: int, total: int) -> None:
         if monotonic() - self._said >= SECONDS_BETWEEN_LINES:
             self._said = monotonic()
-            click.echo(f"{name}: {done:,} of {total:,}", err=True)
+            of = f" of {total:,}" if total else ""
+            click.echo(f"{name}: {done:,}{of}", err=True)

@@ -31,6 +31,7 @@ from ..rows import Head
 from ..statements import Names
 from ..store import Store
 from ..unit import OpeningState, Unit
+from .access import access_of
 from .appending import Appended, Appender, Conflict
 from .clocks import ServerClocks
 from .connecting import connect
@@ -66,7 +67,9 @@ ALIVE_S: Final = 0.01
 class PostgresEngine(Engine):
     """One opening of one journal, and the next one when its connection was lost."""
 
-    def __init__(self, address: Address, *, readonly: bool, limits: Limits, clock: Clock, keep_inbound: bool) -> None:
+    def __init__(
+        self, address: Address, *, readonly: bool, create: bool, limits: Limits, clock: Clock, keep_inbound: bool
+    ) -> None:
         self.address = address
         self.name = address.name
         self.readonly = readonly
@@ -99,8 +102,8 @@ class PostgresEngine(Engine):
         try:
             with self._faults():
                 connection = connect(address, purpose="reader" if readonly else "writer", busy_us=self._busy)
-                head = open_journal(connection, address, readonly=readonly)
-                self.journal_key = head.journal_key
+                open_journal(connection, address, readonly=readonly, create=create)
+                self._access = self._readers.access = access_of(connection)
                 self._origin: Origin = where(connection, address)
                 self._use(connection)
                 self._look()
@@ -114,6 +117,17 @@ class PostgresEngine(Engine):
             yield
         except psycopg.Error as error:
             raise fault(error, self.name) from None
+
+    @property
+    def journal_key(self) -> bytes:
+        """The key under which ids are made. Raises `JournalRefused` where the role may not know it, which is so for a reader."""
+        if self._access.journal_key is None:
+            raise JournalRefused(f"{self.name}: this role finds no lock by its key; connect as one that has what the writer has")
+        return self._access.journal_key
+
+    @property
+    def records_showing(self) -> bool:
+        return not self._access.texts
 
     # Reading.
 
@@ -226,7 +240,7 @@ class PostgresEngine(Engine):
         row = self._store.one(CALLS.standpoint)
         assert row is not None
         *head, erasures, clock = row
-        self._head = Head(*head)
+        self._head = Head._make((*head, self._access.journal_key or b""))
         self.clocks.heard(clock)
         self._newest = max(self._newest, self._head.position)
         if erasures != self._erasures:
@@ -334,7 +348,7 @@ class PostgresEngine(Engine):
 
     def _use(self, connection: Connection) -> None:
         """Write through a connection from now on; nothing is known from before."""
-        self._store = PostgresStore(connection, self.address.schema)
+        self._store = PostgresStore(connection, self.address.schema, self._access)
         self._appender = None if self.readonly else Appender(connection, self.address.schema)
         self._caches = Caches(self._store)
         self._backend = connection.info.backend_pid
@@ -350,8 +364,7 @@ class PostgresEngine(Engine):
     def _reconnect(self) -> None:
         connection = connect(self.address, purpose="writer", busy_us=self.limits.duration("busy_wait"))
         try:
-            store = PostgresStore(connection, self.address.schema)
-            if store.head().journal_key != self.journal_key:
+            if access_of(connection).journal_key != self._access.journal_key:
                 raise JournalRefused(f"{self.name}: was exchanged while it was open; close it, and open it again")
             self._origin = where(connection, self.address)
             opening_id = self._sign.opening_id

@@ -35,7 +35,8 @@ _BY_STATE: Final[dict[str, tuple[_Raised, str]]] = {
     "40P01": (JournalUnavailable, _COLLIDED),
     "42501": (
         JournalRefused,
-        "the role may not do this: give it what the journal's writer has, or what its reader has and open it read-only",
+        "the role may not do this: a reader changes nothing, and looks up no ids of people, platforms and locks; connect as one "
+        "that has what the journal's writer has",
     ),
     "42703": (JournalRefused, _OTHER),
     "42804": (JournalRefused, _OTHER),

@@ -14,7 +14,7 @@ from counterfoil.domain.errors import InvalidValue, JournalRefused
 
 DEFAULT_SCHEMA: Final = "counterfoil"
 _SCHEMES: Final = ("postgresql", "postgres")
-_NAME_BYTES: Final = 63
+NAME_BYTES: Final = 63
 """PostgreSQL cuts longer names, and then two may be one."""
 _PARAMETER: Final = re.compile(r"[a-z_]{1,32}")
 _PORTS: Final = re.compile(r"[0-9,]*")
@@ -69,6 +69,14 @@ def parse(url: str) -> Address:
     return Address(conninfo, schema, f"postgresql:///{quote(database, safe='')}?schema={quote(schema, safe='')}")
 
 
+def schema_of(url: str) -> str:
+    """Return the schema that a URL names, which needs no driver; whatever else it says is not looked at."""
+    if not names_postgres(url):
+        raise InvalidValue("a journal on PostgreSQL is named by a URL that begins with postgresql://")
+    _, _, query = _split(url[len(_scheme(url)) + len("://") :])
+    return _take_schema(query)[0]
+
+
 def without_password(url: str) -> str:
     """Return a URL that was parsed as it may be shown: whoever uses it gives the password anew, or has it in a file."""
     user, place, query = _split(url[len(_scheme(url)) + len("://") :])
@@ -114,17 +122,24 @@ def _take_schema(query: str) -> tuple[str, str]:
             passed.append(parameter)
     if len(schemas) > 1:
         raise InvalidValue("the URL of a journal must name one schema, not several")
-    return _schema(schemas[0]) if schemas else DEFAULT_SCHEMA, "&".join(passed)
+    return checked_schema(_unquoted(schemas[0])) if schemas else DEFAULT_SCHEMA, "&".join(passed)
 
 
-def _schema(value: str) -> str:
+def _unquoted(value: str) -> str:
     try:
-        schema = unquote(value, errors="strict")
+        return unquote(value, errors="strict")
     except UnicodeDecodeError:
         raise InvalidValue("schema must be text in UTF-8") from None
-    size = len(schema.encode())
-    if not 1 <= size <= _NAME_BYTES:
-        raise InvalidValue(f"schema must have 1 to {_NAME_BYTES} bytes, not {size}")
+
+
+def checked_schema(schema: str) -> str:
+    """Return the name of a schema that may hold a journal; raises `InvalidValue` for another."""
+    try:
+        size = len(schema.encode())
+    except UnicodeEncodeError:
+        raise InvalidValue("schema must be text without lone surrogates") from None
+    if not 1 <= size <= NAME_BYTES:
+        raise InvalidValue(f"schema must have 1 to {NAME_BYTES} bytes, not {size}")
     if "\0" in schema:
         raise InvalidValue("schema must not hold NUL")
     if schema.startswith("pg_") or schema in ("$user", "information_schema"):

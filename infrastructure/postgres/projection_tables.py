@@ -33,7 +33,9 @@ class ProjectionSQL(NamedTuple):
     """The statements of one projection's table in one schema."""
 
     create: tuple[str, ...]
-    """The table, its indexes, and the function by which an append writes its rows."""
+    """The table and its indexes."""
+    writer: str
+    """The function by which an append writes its rows."""
     select_row: str
     select_rows: str
     """The rows whose first key column is one of a list of texts."""
@@ -41,6 +43,10 @@ class ProjectionSQL(NamedTuple):
     """The stored rows in order of their keys."""
     put: str
     delete: str
+    copy: str
+    """Take rows in, in the binary format."""
+    types: tuple[str, ...]
+    """What they are made of, for that."""
 
 
 @cache
@@ -55,24 +61,42 @@ def sql_of(projection: Projection[Any], schema: str) -> ProjectionSQL:
     definitions = [f"{quoted(name)} {kind}" for name, kind in columns.items()]
     definitions.append(f"PRIMARY KEY ({key})")
     create = [f"CREATE TABLE {table} ({', '.join(definitions)}) WITH ({_SETTINGS})"]
-    for index in projection.INDEXES:
-        name = quoted("_".join((projection.table, *index)))
-        create.append(f"CREATE INDEX {name} ON {table} ({', '.join(map(quoted, index))})")
-    create.append(_writing_function(projection, schema))
+    for name, index in zip(index_names(projection), projection.INDEXES, strict=True):
+        create.append(f"CREATE INDEX {quoted(name)} ON {table} ({', '.join(map(quoted, index))})")
     with_values = table.replace("%", "%%")
     return ProjectionSQL(
         create=tuple(create),
+        writer=_writing_function(projection, schema),
         select_row=f"SELECT {names} FROM {with_values} WHERE {where}",
         select_rows=f"SELECT {names} FROM {with_values} WHERE {quoted(keys[0])} = ANY(%s::text[])",
         select_all=f"SELECT {names} FROM {table} ORDER BY {key}",
         put=f"INSERT INTO {with_values} ({names}) VALUES ({', '.join(['%s'] * len(columns))}) {_on_conflict(projection)}",
         delete=f"DELETE FROM {with_values} WHERE {where}",
+        copy=f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)",
+        types=tuple(kind.split()[0] for kind in columns.values()),
     )
+
+
+def index_names(projection: Projection[Any]) -> list[str]:
+    """Return the names of the indexes of a projection's table, beside that of its key."""
+    return ["_".join((projection.table, *index)) for index in projection.INDEXES]
+
+
+def entry(projection: Projection[Any], schema: str, *, behind: bool) -> str:
+    """Return what enters a projection among those that a journal keeps: at the head, or with all of the history before it."""
+    position = "0" if behind else "NULL"
+    table = f"{quoted(schema)}.{quoted('cf_projection')}"
+    return f"INSERT INTO {table} (name, version, position) VALUES ({as_text(projection.NAME)}, {projection.VERSION}, {position})"
 
 
 def name_in_record(projection: Projection[Any]) -> str:
     """Return what a record calls the rows of a projection's table; the function `cf_write_` with this name writes them."""
     return projection.table.removeprefix("cf_")
+
+
+def writer_name(projection: Projection[Any]) -> str:
+    """Return the name of the function that writes a projection's rows."""
+    return f"cf_write_{name_in_record(projection)}"
 
 
 def dispatcher(tables: Iterable[str], schema: str) -> str:
@@ -84,7 +108,7 @@ def dispatcher(tables: Iterable[str], schema: str) -> str:
         f"    IF $1 ? {as_text(name)} THEN\n"
         f"        PERFORM {quoted(schema)}.{quoted('cf_write_' + name)}($1 -> {as_text(name)}, $2, $3, $4, $5);\n"
         "    END IF;"
-        for name in tables
+        for name in sorted(tables)
     )
     return f"""CREATE OR REPLACE FUNCTION {quoted(schema)}.cf_write(jsonb, bigint, bigint, bigint, bigint) RETURNS void
 LANGUAGE plpgsql
@@ -105,8 +129,8 @@ def _writing_function(projection: Projection[Any], schema: str) -> str:
     table = f"{quoted(schema)}.{quoted(projection.table)}"
     put = ", ".join(_moved(projection, "put", name) for name in columns)
     same = " AND ".join(f"stored.{quoted(name)} = {_moved(projection, 'gone', name)}" for name in keys)
-    function = f"{quoted(schema)}.{quoted('cf_write_' + name_in_record(projection))}"
-    return f"""CREATE FUNCTION {function}(jsonb, bigint, bigint, bigint, bigint) RETURNS void
+    function = f"{quoted(schema)}.{quoted(writer_name(projection))}"
+    return f"""CREATE OR REPLACE FUNCTION {function}(jsonb, bigint, bigint, bigint, bigint) RETURNS void
 LANGUAGE plpgsql
 AS {TAG}
 BEGIN

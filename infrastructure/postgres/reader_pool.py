@@ -6,13 +6,16 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import psycopg
 
+from .access import Access
 from .connecting import connect
 from .connection import Connection
 from .naming import Address
+from .showing import show_texts
 from .store import PostgresStore
 
 READERS: Final = 4
@@ -34,13 +37,15 @@ class ReaderPool:
         self._idle: list[Connection] = []
         self._closed = False
         self._pid = os.getpid()
+        self.access: Access | None = None
+        """What the role of the connections may read, once that is known."""
 
     @contextmanager
     def snapshot(self) -> Iterator[PostgresStore]:
         """Lend a connection for as long as the block lasts, in one snapshot."""
         with self._borrowed(SNAPSHOT) as connection:
             try:
-                yield PostgresStore(connection, self._address.schema)
+                yield self._store(connection)
             finally:
                 if os.getpid() == self._pid:
                     connection.execute(END)
@@ -49,7 +54,10 @@ class ReaderPool:
     def lent(self) -> Iterator[PostgresStore]:
         """Lend a connection for one statement."""
         with self._borrowed(ALIVE) as connection:
-            yield PostgresStore(connection, self._address.schema)
+            yield self._store(connection)
+
+    def _store(self, connection: Connection) -> PostgresStore:
+        return PostgresStore(connection, self._address.schema, self.access, partial(show_texts, self._address, self._busy))
 
     def close(self) -> None:
         """Close the connections that are not lent now, and each of the others when it comes back."""

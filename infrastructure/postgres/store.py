@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import orjson
 import psycopg
 
+from counterfoil.domain.decision import Payload
+from counterfoil.domain.event import Committed
 from counterfoil.projections.projection import Key, Projection
 
-from ..rows import SQLRow
+from ..rows import Head, SQLRow
 from ..statements import Names, Statement, text_of
-from ..store import Store, Values
+from ..store import READ, Store, Values
+from .access import Access, access_of
 from .gaps import gap_of
 from .lines import PostgresLines
 from .projection_tables import sql_of
 from .record import as_records
 
 VERIFY: Final = Names("verify")
+TEXTS: Final = Names("texts")
+LOCKS: Final = "locks"
+_WITHOUT_IDS: Final = {name: Statement("blind", name) for name in ("holders", "waiters")}
+"""What a role reads in the place of these that sees no ids."""
 
 
 class PostgresStore(Store):
@@ -32,16 +39,59 @@ class PostgresStore(Store):
         TypeError,
     )
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        schema: str,
+        access: Access | None = None,
+        show: Callable[[list[int]], dict[int, bytes]] | None = None,
+    ) -> None:
+        """`access` is asked for unless it is known; `show` gives texts to a role that may not read them, and records that."""
         self.connection = connection
         self.schema = schema
+        self._access = access
+        self._show = show
         self.reads = 0
         """How often anything was read."""
         self.lines: PostgresLines = PostgresLines(self)
 
     def rows(self, statement: Statement, values: Values = ()) -> Iterator[SQLRow]:
         self.reads += 1
+        if statement.file == LOCKS and not self.access.names:
+            statement = _WITHOUT_IDS.get(statement.name, statement)
         return iter(self.connection.execute(text_of("postgres", statement), values, binary=True))
+
+    @property
+    def access(self) -> Access:
+        """What its role may read."""
+        if self._access is None:
+            self._access = access_of(self.connection)
+        return self._access
+
+    def head(self) -> Head:
+        return Head._make((*self._the(READ.head), self.access.journal_key or b""))
+
+    # Texts, and whom pseudonyms stand for: nothing, where the role may not know.
+
+    def payload(self, position: int) -> Payload | None:
+        return super().payload(position) if self.access.texts else None
+
+    def texts(self, positions: list[int]) -> dict[int, bytes]:
+        return super().texts(positions) if self._show is None or self.access.texts else self._show(positions)
+
+    def commitments_after(self, position: int, limit: int) -> list[tuple[int, Committed]]:
+        if self.access.texts:
+            return super().commitments_after(position, limit)
+        rows = self.rows(TEXTS.commitments_after, (position, limit))
+        return [(place, Committed(length=length, commitment=commitment)) for place, length, commitment in rows]
+
+    def external_id(self, position: int) -> str | None:
+        return super().external_id(position) if self.access.names else None
+
+    def subject(self, pseudonym: bytes) -> str | None:
+        return super().subject(pseudonym) if self.access.names else None
+
+    # Projections.
 
     def row(self, projection: Projection[Any], key: Key) -> Any | None:
         self.reads += 1

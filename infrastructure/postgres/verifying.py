@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import psycopg
 
-from counterfoil.domain.errors import FormatUnknown, JournalRefused
+from counterfoil.domain.errors import JournalRefused
 from counterfoil.domain.limits import Limits
 
 from ..verification import Progress, Verification, verify
 from .connecting import connect
 from .faults import fault
 from .naming import parse
-from .opening import FORMAT, exists
+from .opening import check_format, exists
 from .reader_pool import SNAPSHOT
 from .store import PostgresStore
 
@@ -28,9 +28,7 @@ def verify_schema(url: str, progress: Progress | None = None) -> Verification:
             if not exists(connection, address):
                 raise JournalRefused(f"{address.name}: does not exist; a journal is made by `counterfoil run`")
             connection.execute(SNAPSHOT)
-            store = PostgresStore(connection, address.schema)
-            if store.head().format != FORMAT:
-                raise FormatUnknown(f"{address.name}: is in a format that this release does not know; install a newer release")
-            return verify(store, progress)
+            check_format(connection, address)
+            return verify(PostgresStore(connection, address.schema), progress)
     except psycopg.Error as error:
         raise fault(error, address.name) from None

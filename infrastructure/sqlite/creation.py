@@ -15,7 +15,7 @@ from counterfoil.projections.catalogue import BUILT_IN
 from ..rows import Head
 from .descriptor import side_file
 from .rows_of_projections import sql_of
-from .store import APPEND, APPLICATION_ID, SCHEMA, SQLiteStore
+from .store import APPEND, APPLICATION_ID, SCHEMA, UNFINISHED, SQLiteStore
 
 FORMAT: Final = 1
 CHECKED_DIGESTS: Final = 64
@@ -35,7 +35,7 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def check_path(path: Path, *, readonly: bool) -> None:
+def check_path(path: Path, *, readonly: bool, create: bool = True) -> None:
     """Refuse what cannot be a journal by its name and size alone; nothing of it is opened."""
     if path.is_dir():
         raise JournalRefused(f"{path}: is a folder; name a file in it")
@@ -46,12 +46,16 @@ def check_path(path: Path, *, readonly: bool) -> None:
         raise JournalRefused(
             f"{path}: does not exist; a journal is created by opening it for writing, for example by `counterfoil run`"
         )
+    if size is None and not create:
+        raise JournalRefused(f"{path}: does not exist, and is not to be created here; open it once with create=True")
     if size is not None and not path.is_file():
         raise NotAJournal(f"{path}: is not a regular file")
     if size and size < _SMALLEST:  # SQLite takes a file of one byte for an empty one, and would begin anew in it
         raise NotAJournal(f"{path}: is too short to be a journal ({size} bytes); restore a backup if it was one")
     if size == 0 and readonly:
         raise NotAJournal(f"{path}: is empty; a journal is created by opening it for writing, for example by `counterfoil run`")
+    if size == 0 and not create:
+        raise NotAJournal(f"{path}: is empty, and no journal is to be created here; open it once with create=True")
     if not size:
         for name in ("epoch", "live", "wal"):
             beside = side_file(path, name)
@@ -70,7 +74,7 @@ def can_become_one(connection: sqlite3.Connection, path: Path | None) -> bool:
     return True
 
 
-def _use_log(connection: sqlite3.Connection, busy_us: int) -> None:
+def use_log(connection: sqlite3.Connection, busy_us: int) -> None:
     """
     Change an empty file to WAL mode, and wait for others that have it locked at this moment.
 
@@ -90,25 +94,30 @@ def _use_log(connection: sqlite3.Connection, busy_us: int) -> None:
 
 def create(connection: sqlite3.Connection, journal_key: bytes, busy_us: int) -> None:
     """Make the tables of an empty journal. The caller holds the append lock, so that of many processes one does it."""
-    _use_log(connection, busy_us)
+    use_log(connection, busy_us)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if connection.execute(SCHEMA.objects).fetchone()[0]:
             connection.execute("ROLLBACK")
             return
-        for statement in SCHEMA.create.split(";\n"):
-            connection.execute(statement)
+        make_tables(connection, journal_key)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(APPEND.create_head, (FORMAT, GENESIS, journal_key))
-        for projection in BUILT_IN:
-            for statement in sql_of(projection).create:
-                connection.execute(statement)
-            connection.execute(APPEND.add_projection, (projection.NAME, projection.VERSION))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def make_tables(connection: sqlite3.Connection, journal_key: bytes) -> None:
+    """Make the tables of an empty journal and their first rows, in the transaction of the caller."""
+    for statement in SCHEMA.create.split(";\n"):
+        connection.execute(statement)
+    connection.execute(APPEND.create_head, (FORMAT, GENESIS, journal_key))
+    for projection in BUILT_IN:
+        for statement in sql_of(projection).create:
+            connection.execute(statement)
+        connection.execute(APPEND.add_projection, (projection.NAME, projection.VERSION))
 
 
 def check(connection: sqlite3.Connection, path: Path | None) -> Head:
@@ -141,6 +150,8 @@ def _check_application(connection: sqlite3.Connection, path: Path | None, *, new
     tables = connection.execute(SCHEMA.objects).fetchone()[0]
     if not new and application == 0 and tables == 0:
         raise JournalUnavailable(f"{path or 'the journal'}: is empty, or just being made by another process; try again")
+    if application == UNFINISHED:
+        raise JournalRefused(f"{path}: is a copy that was not finished; remove the file, and copy again")
     if application != APPLICATION_ID and not (new and application == 0):
         raise NotAJournal(f"{path or 'the journal'}: is an SQLite database of another program, not a journal")
 

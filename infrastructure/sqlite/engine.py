@@ -51,7 +51,9 @@ CHECKPOINT_FRAMES: Final = 4_000
 class SQLiteEngine(Engine):
     """One opening of one journal."""
 
-    def __init__(self, path: Path | None, *, readonly: bool, limits: Limits, clock: Clock, keep_inbound: bool) -> None:
+    def __init__(
+        self, path: Path | None, *, readonly: bool, create: bool, limits: Limits, clock: Clock, keep_inbound: bool
+    ) -> None:
         self.path = path
         self.name = str(path) if path is not None else ":memory:"
         self.readonly = readonly
@@ -67,7 +69,7 @@ class SQLiteEngine(Engine):
         self.liveness = self._new_liveness()
         self.clocks = Clocks(clock, self.is_live)
         with gate.inside(), self._faults():
-            self._writer, self._beside = open_journal(path, readonly=readonly, busy_us=self._busy)
+            self._writer, self._beside = open_journal(path, readonly=readonly, create=create, busy_us=self._busy)
             if path is not None and not readonly:
                 # SQLite runs it in the COMMIT that reaches so many frames, whoever wrote them: it alone knows how many there are.
                 self._writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_FRAMES}")
@@ -87,7 +89,7 @@ class SQLiteEngine(Engine):
         """Called on the writer thread after a commit with the openings that are to look at a key; must not block."""
         self.on_begun: Callable[[int], None] = lambda opening_id: None
         self.on_lost: Callable[[int], None] = lambda opening_id: None
-        self.journal_key = self._key()
+        self._journal_key = self._key()
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -103,6 +105,16 @@ class SQLiteEngine(Engine):
     def _key(self) -> bytes:
         with gate.inside(), self._faults():
             return self._store.head().journal_key
+
+    @property
+    def journal_key(self) -> bytes:
+        """The key under which ids are made."""
+        return self._journal_key
+
+    @property
+    def records_showing(self) -> bool:
+        """Nobody else is there to do it: the journal records it by a command."""
+        return False
 
     # Other openings.
 

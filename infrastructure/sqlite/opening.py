@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from counterfoil.domain.errors import JournalDamaged, JournalUnavailable
+from counterfoil.domain.errors import JournalDamaged, JournalRefused, JournalUnavailable
 
 from .beside import Beside, beside_file, beside_memory
 from .creation import can_become_one, check, check_kind, check_path, create
@@ -16,23 +16,25 @@ from .store import SCHEMA, connect
 from .version import check_version
 
 
-def open_journal(path: Path | None, *, readonly: bool, busy_us: int) -> tuple[sqlite3.Connection, Beside]:
+def open_journal(path: Path | None, *, readonly: bool, create: bool, busy_us: int) -> tuple[sqlite3.Connection, Beside]:
     """
-    Open a journal, and create it where there is none; None is one in memory.
+    Open a journal, and create it where there is none, unless it is for reading only or `create` is off; None is one in memory.
 
     Raises what says why it is refused; the driver's errors pass. The caller is inside `gate`.
     """
     check_version()
     if path is not None:
-        check_path(path, readonly=readonly)
-    connection = connect(path, readonly=readonly, busy_us=busy_us)
+        check_path(path, readonly=readonly, create=create)
+    elif not create:
+        raise JournalRefused("a journal in memory is always new, so it is not there unless it may be created")
+    connection = connect(path, readonly=readonly, create=create, busy_us=busy_us)
     beside = beside_memory()
     try:
-        if readonly or not can_become_one(connection, path):
+        if readonly or not create or not can_become_one(connection, path):
             check_kind(connection, path)
         if path is not None and not readonly:  # from here on files are made beside it
             beside = beside_file(path)
-        if not readonly:
+        if create and not readonly:
             _create_if_empty(connection, beside, busy_us, path)
         if path is not None and not readonly:
             check_locking(side_file(path, "live"))

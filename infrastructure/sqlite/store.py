@@ -26,6 +26,8 @@ from .rows_of_projections import sql_of
 MEMORY: Final = ":memory:"
 APPLICATION_ID: Final = 0x63664A31
 """`cfJ1` in the header of the file: this is a journal."""
+UNFINISHED: Final = 0x63664A30
+"""`cfJ0`: a copy is being made here, or was, and is no journal yet."""
 STATEMENT_CACHE: Final = 256
 
 APPEND: Final = statements("sqlite/append.sql")
@@ -33,7 +35,7 @@ SCHEMA: Final = statements("sqlite/schema.sql")
 VERIFY: Final = statements("sqlite/verify.sql")
 
 
-def connect(path: Path | None, *, readonly: bool, busy_us: int) -> sqlite3.Connection:
+def connect(path: Path | None, *, readonly: bool, create: bool = True, busy_us: int) -> sqlite3.Connection:
     """
     Open one connection with the settings that every connection of ours has; None is a journal in memory.
 
@@ -42,13 +44,13 @@ def connect(path: Path | None, *, readonly: bool, busy_us: int) -> sqlite3.Conne
     with gate.inside():
         if path is not None:
             gate.check_file(path)
-        connection = _connect(path, readonly=readonly, busy_us=busy_us)
+        connection = _connect(path, "ro" if readonly else "rwc" if create else "rw", busy_us)
         gate.enter(connection, path)
         return connection
 
 
-def _connect(path: Path | None, *, readonly: bool, busy_us: int) -> Connection:
-    target = MEMORY if path is None else f"file:{quote(str(path.absolute()))}?mode={'ro' if readonly else 'rwc'}"
+def _connect(path: Path | None, mode: str, busy_us: int) -> Connection:
+    target = MEMORY if path is None else f"file:{quote(str(path.absolute()))}?mode={mode}"
     connection = sqlite3.connect(
         target,
         uri=path is not None,
@@ -62,7 +64,7 @@ def _connect(path: Path | None, *, readonly: bool, busy_us: int) -> Connection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # the engine sets it for who commits under the append lock
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
-        if not readonly:
+        if mode != "ro":
             connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()

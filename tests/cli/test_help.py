@@ -19,7 +19,7 @@ from .conftest import Shell
 pytestmark = pytest.mark.no_engine("help is of no journal")
 
 OURS = [verb for verb in VERBS if verb != "bench"]
-HEAVY = ("pydantic", "eventsourcing", "rich", "orjson", "sqlite3", "asyncio", "logging")
+HEAVY = ("pydantic", "eventsourcing", "psycopg", "rich", "orjson", "sqlite3", "asyncio", "logging")
 
 
 def loaded_by(folder: Path, *words: str) -> set[str]:
@@ -37,7 +37,19 @@ def loaded_by(folder: Path, *words: str) -> set[str]:
 
 
 @pytest.mark.contract("CLI-04")
-@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("timeline", "--help"), ("reconcile", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("run", "--help"),
+        ("timeline", "--help"),
+        ("reconcile", "--help"),
+        ("copy", "--help"),
+        ("schema", "--help"),
+        ("schema", "sql", "--help"),
+        ("schema", "upgrade", "--help"),
+    ],
+)
 def test_help_loads_nothing_heavy(words: tuple[str, ...], tmp_path: Path) -> None:
     """To read what can be done, neither pydantic nor eventsourcing nor rich is loaded."""
     loaded = loaded_by(tmp_path, *words)

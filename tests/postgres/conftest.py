@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import Server
+from tests.postgres_server import Postgres, Server
+
+from .logins import Logins
 
 
 @pytest.fixture
@@ -17,3 +19,11 @@ def standby(own_postgres: Server) -> Iterator[Server]:
     own_postgres.start()
     yield own_postgres
     own_postgres.execute("SELECT pg_promote() WHERE pg_is_in_recovery()")
+
+
+@pytest.fixture
+def logins(postgres: Postgres, schema: str) -> Iterator[Logins]:
+    """A journal with its three roles, and somebody who logs in for each."""
+    made = Logins(postgres, schema)
+    yield made
+    made.close()

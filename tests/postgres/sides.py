@@ -126,7 +126,7 @@ class Journal:
         self._sides: list[Side] = []
         with postgres.connect() as connection, connection.transaction():
             connection.execute(spelled("CREATE SCHEMA {}", schema, ()))
-            ddl.make(connection, schema, format=FORMAT, journal_key=bytes(32))
+            ddl.make(connection, schema)
 
     def side(self) -> Side:
         """Return another who appends to it."""

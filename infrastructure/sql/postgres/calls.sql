@@ -1,7 +1,7 @@
 -- name: standpoint
 -- The end of the history with what counts up beside it, how often anything was erased, and the server's clock.
 SELECT format, greatest(newest.position, cf_head.position), coalesce(newest.digest, cf_head.digest),
-    coalesce(newest.recorded_at, cf_head.recorded_at), epoch, cf_head.opening_id, journal_key,
+    coalesce(newest.recorded_at, cf_head.recorded_at), epoch, cf_head.opening_id,
     erasures, cf_clock()
 FROM cf_head
 LEFT JOIN (SELECT position, digest, recorded_at FROM cf_event ORDER BY position DESC LIMIT 1) AS newest ON true

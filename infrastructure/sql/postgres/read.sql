@@ -1,7 +1,7 @@
 -- name: head
 -- The end of the history, and what counts up with it.
 SELECT format, coalesce(newest.position, cf_head.position), coalesce(newest.digest, cf_head.digest),
-    coalesce(newest.recorded_at, cf_head.recorded_at), epoch, cf_head.opening_id, journal_key
+    coalesce(newest.recorded_at, cf_head.recorded_at), epoch, cf_head.opening_id
 FROM cf_head
 LEFT JOIN (SELECT position, digest, recorded_at FROM cf_event ORDER BY position DESC LIMIT 1) AS newest ON true
 WHERE id = 1

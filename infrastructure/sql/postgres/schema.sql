@@ -1,8 +1,20 @@
+-- name: create_schema
+-- The schema, unless an owner has made it: whoever may create in it need not have the right to make it.
+DO $function$
+BEGIN
+    IF to_regnamespace({name}) IS NULL THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END
+$function$
+
 -- name: create
 -- Everything of format 1 but the functions (append.sql) and the tables of projections, which are made from their declared columns.
 CREATE TABLE {schema}.cf_head (
     id integer PRIMARY KEY CHECK (id = 1),
     format integer NOT NULL,
+    -- Of tables, functions and indexes, which an upgrade changes by itself where the format of what they hold stays.
+    schema_version integer NOT NULL,
     -- The end of the history below the first event that the table holds: the head is the newest event, and this where there is none.
     position bigint NOT NULL,
     digest bytea NOT NULL,
@@ -129,10 +141,11 @@ CREATE UNLOGGED TABLE {schema}.cf_staged (
 ) WITH (vacuum_truncate = false, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)
 
 -- name: create_head
--- The head of an empty journal.
-INSERT INTO {schema}.cf_head (id, format, position, digest, recorded_at, epoch, opening_id, erasures, journal_key)
-VALUES (1, %s, 0, %s, 0, 0, 0, 0, %s)
-
--- name: add_projection
--- Begin a projection in this version: at the head, where each append folds it from now on, or behind.
-INSERT INTO {schema}.cf_projection (name, version, position) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
+-- The head of an empty journal. Its key is made where it stays: no script and no terminal ever holds it.
+INSERT INTO {schema}.cf_head (
+    id, format, schema_version, position, digest, recorded_at, epoch, opening_id, erasures, journal_key
+)
+VALUES (
+    1, 1, 1, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0,
+    sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))
+)

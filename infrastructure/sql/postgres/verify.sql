@@ -1,7 +1,7 @@
 -- name: tables
 -- How many tables the journal has.
 SELECT count(*) FROM pg_class
-WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND starts_with(relname, 'cf_')
+WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relkind = 'r' AND starts_with(relname, 'cf_')
 
 -- name: versions
 -- Every stream in order of its versions, from the index alone.
