@@ -120,6 +120,8 @@ class Load:
         assert {None, "unavailable"} >= {answer.reason for _, answer in self.answers.values()}
         for inbound, answer in self.answers.values():
             again = await journal.admit(inbound, GRANT)
+            while again.reason == "unavailable":  # the last cut was only just heard of
+                again = await journal.admit(inbound, GRANT)
             assert "accepted" == again.status
             if answer.status == "accepted":
                 assert (answer.operation_id, True) == (again.operation_id, again.duplicate)
