@@ -24,8 +24,9 @@ from counterfoil.domain.placing import Placed, Placing
 from ..bell import Bell
 from ..caches import Caches
 from ..clock import Clock
-from ..committer import Request
+from ..committer import Committer, Request
 from ..engine import Engine, Outside
+from ..hosting import Hosting, Turns
 from ..inside import refuse_inside
 from ..rows import Head
 from ..statements import Names
@@ -37,14 +38,18 @@ from .connecting import connect
 from .connection import Connection
 from .deaths import watch_death
 from .deciding import Decided, decide, is_alone
+from .drafting import Drafting
 from .faults import fault
 from .folding import catch_up, fold_slice
 from .gaps import SLICE
+from .host_transaction import Opening
+from .hosting import PostgresHosting
 from .loading import Wanted
 from .naming import Address
 from .opening import open_journal
 from .origin import Origin, where
 from .outside import Elsewhere
+from .pool import Pool
 from .reader_pool import ReaderPool
 from .record import Standpoint, record
 from .refreshing import refresh
@@ -54,8 +59,10 @@ from .store import PostgresStore
 log = logging.getLogger(__name__)
 
 CALLS: Final = Names("calls")
+WITHIN: Final = Names("within")
 UNKNOWN: Final = -1
 """The head that a record met, where its answer was lost."""
+GUARDED: Final = "a transaction that is guarded by the lease of this key has not ended yet; try again"
 LOOK_AGAIN_S: Final = 0.01
 ALIVE_S: Final = 0.01
 """For how long an opening that was seen alive is not looked at again."""
@@ -127,8 +134,7 @@ class PostgresEngine(Engine):
 
     def run_group(self, group: list[Request[Any]]) -> None:
         """Decide and commit a group; each request gets its result or its error."""
-        if self.readonly:
-            raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
+        self._check_writable()
         waiting, most, presume = list(group), len(group), True
         until = time.monotonic() + self.limits.duration("busy_wait") / 1e6
         while waiting:
@@ -170,6 +176,11 @@ class PostgresEngine(Engine):
         if appended.conflict == "conversation":
             self._undo(unit, wanted)
             self._has_moved()
+        elif appended.conflict == "guard":
+            self._undo(unit, wanted)
+            if len(decided.requests) == 1:
+                _refuse(decided.requests, JournalUnavailable(f"{self.name}: {GUARDED}"))
+                return part[1:]
         else:
             self._forget(unit)
         if appended.conflict == "head":
@@ -229,7 +240,7 @@ class PostgresEngine(Engine):
         self._look()
         head = self._head
         assert before is not None and head is not None
-        refresh(self._store, self._caches, before.position, head.position)
+        refresh(self._store, self._caches, before.position, head.position, self._opening.opening_id)
         return head.position != before.position
 
     def _answer(self, unit: Unit, decided: Decided, wanted: Wanted, part: list[Request[Any]]) -> list[Request[Any]]:
@@ -279,7 +290,7 @@ class PostgresEngine(Engine):
             epoch=appended.epoch,
         )
         stale = decided.idle if wanted.presumed_any or appended.head != head.position else []
-        refresh(self._store, self._caches, head.position, appended.head)
+        refresh(self._store, self._caches, head.position, appended.head, self._opening.opening_id)
         self._caches.place(placing)
         unit.commit()
         wanted.withdraw()
@@ -360,9 +371,7 @@ class PostgresEngine(Engine):
         """Find out whether a unit landed whose answer was lost; None if it did not, or if it leaves no trace of its own."""
         backend = self._backend
         self._reconnect()
-        self._store.one(CALLS.end_backend, (backend,))
-        while self._store.one(CALLS.backend, (backend,)) is not None:
-            time.sleep(LOOK_AGAIN_S)
+        self._end_session(self._store, backend)
         if not unit.changes.events:
             return None
         _, _, originator_id, version, _, _, opening_id, *_, state, _ = unit.changes.events[0]
@@ -372,6 +381,12 @@ class PostgresEngine(Engine):
         epoch = self._store.epoch_at(row[0] + len(unit.changes.events))
         self._look()
         return Appended("appended", None, UNKNOWN, row[0], row[1], epoch, self.clocks.stamps())
+
+    def _end_session(self, store: PostgresStore, session: int) -> None:
+        """See that a session has ended, so that what it was doing has happened or never will."""
+        store.one(CALLS.end_backend, (session,))
+        while store.one(CALLS.backend, (session,)) is not None:
+            time.sleep(LOOK_AGAIN_S)
 
     # Other openings.
 
@@ -420,6 +435,48 @@ class PostgresEngine(Engine):
             tell()
 
         return watch_death(self.address, self._origin.schema_oid, opening_id, ended)
+
+    # Transactions of a host.
+
+    def hosting(self, committer: Committer, turns: Turns) -> Hosting:
+        opening = Opening(
+            schema=self.address.schema,
+            name=self.name,
+            schema_oid=lambda: self._origin.schema_oid,
+            number=lambda: self._opening.opening_id or 0,
+            living=self._living,
+            limits=lambda: self.limits,
+            wall=self.clocks.wall,
+            turns=turns,
+            check_writable=self._check_writable,
+        )
+        drafting = Drafting(self._readers, self.clocks, self.name, keep_inbound=self._keep_inbound)
+        pool = Pool(self.address, self._busy, "host")
+        return PostgresHosting(opening, drafting, committer, pool, committed=self._tell_listeners, landed=self._has_landed)
+
+    def _living(self) -> int | None:
+        opening = self._opening
+        alive = opening.started and self._sign.opening_id == opening.opening_id
+        return opening.opening_id if alive else None
+
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self.readonly:
+            raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
+
+    def _has_landed(self, session: int, number: str) -> bool:
+        """Tell of a transaction, by its number, whether it was committed; its session is ended if it is not yet."""
+        connection = connect(self.address, purpose="writer", busy_us=self._busy)
+        try:
+            with self._faults():
+                if where(connection, self.address) != self._origin:
+                    raise JournalUnavailable(f"{self.name}: nobody can tell whether it was committed before the server failed")
+                store = PostgresStore(connection, self.address.schema)
+                self._end_session(store, session)
+                row = store.one(WITHIN.outcome, (number,))
+                return row is not None and row[0] == "committed"
+        finally:
+            connection.close()
 
     # The end.
 
