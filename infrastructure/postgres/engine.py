@@ -100,6 +100,8 @@ class PostgresEngine(Engine):
         """The highest position that this process has seen."""
         self._erasures = 0
         self._unfolded = 0
+        self._shares_work = False
+        """Whether hosts' transactions admit events in the name of this opening."""
         self._sign = Sign(address, busy_us=self._busy, on_lost=lambda opening_id: self.on_lost(opening_id))
         try:
             with self._faults():
@@ -207,6 +209,8 @@ class PostgresEngine(Engine):
     def _begin_unit(self) -> Unit:
         assert self._head is not None
         self._caches.nobody_waits = None
+        if self._shares_work:
+            self._caches.forget_work()
         self._caches.forget_deadlines_of_others(self._opening.opening_id)
         unit = Unit(
             store=self._store,
@@ -449,10 +453,15 @@ class PostgresEngine(Engine):
             wall=self.clocks.wall,
             turns=turns,
             check_writable=self._check_writable,
+            staged=self._hosts_append,
         )
         drafting = Drafting(self._readers, self.clocks, self.name, keep_inbound=self._keep_inbound)
         pool = Pool(self.address, self._busy, "host")
         return PostgresHosting(opening, drafting, committer, pool, committed=self._tell_listeners, landed=self._has_landed)
+
+    def _hosts_append(self) -> None:
+        """Hosts' transactions give this opening work that the writer does not see come."""
+        self._shares_work = True
 
     def _living(self) -> int | None:
         opening = self._opening

@@ -74,6 +74,8 @@ class Opening(NamedTuple):
     turns: Mapping[str, Fenced]
     check_writable: Callable[[], None]
     """Raises `Closed`, `ForkedError` and `ReadOnly`."""
+    staged: Callable[[], None]
+    """Told when something is staged, which may be appended at any time without the writer's knowing."""
     name: str
     """How errors name the journal."""
 
@@ -183,6 +185,7 @@ class HostTransaction:
     def _replace(self, number: int | None, staged: Staged) -> Steps[None]:
         ((row,),) = yield Ask(self._sql(WITHIN.replace), (_numbers([] if number is None else [number]), staged.record))
         self._records[int(row)] = staged
+        self._opening.staged()
 
     def restore(self, before: Staged) -> Steps[None]:
         """Have staged what was at the beginning of a block that has come to nothing."""

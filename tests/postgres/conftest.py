@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import Server
+import counterfoil
+from tests.postgres.hosts import ROOM, Shop
+from tests.postgres_server import Postgres, Server
 
 
 @pytest.fixture
@@ -17,3 +19,13 @@ def standby(own_postgres: Server) -> Iterator[Server]:
     own_postgres.start()
     yield own_postgres
     own_postgres.execute("SELECT pg_promote() WHERE pg_is_in_recovery()")
+
+
+@pytest.fixture
+def shop(postgres: Postgres, schema: str) -> Iterator[Shop]:
+    """A journal with a table of the host's; in the end nothing is staged, and it agrees with itself."""
+    with counterfoil.open(postgres.url(schema), limits=ROOM) as journal:
+        shop = Shop(postgres, schema, journal)
+        yield shop
+        assert shop.staged == 0
+        assert journal.verify().agrees
