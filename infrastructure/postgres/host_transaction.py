@@ -7,6 +7,7 @@ they are written once for both colours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -21,6 +22,7 @@ from counterfoil.domain.limits import Limits
 from counterfoil.domain.lock import position_of
 
 from ..admitting import admit_command, refusal_before_journal
+from ..commands.guarding import FOREIGN
 from ..commands.opening import BeginOpening
 from ..commands.turn import SettleInside
 from ..committer import Command
@@ -35,6 +37,7 @@ WITHIN: Final = statements("postgres/within.sql")
 STALE: Final = "counterfoil: the decision is stale; roll back and do it again"
 YOUNGER: Final = "counterfoil: the transaction began before the lease did; roll back and begin anew"
 _LARGEST: Final = 2**63 - 1
+_LEASE_ID: Final = re.compile(r"lk-[0-9a-f]{32}")
 _YES: Final = b"t"
 
 
@@ -147,11 +150,11 @@ class HostTransaction:
     def guard(self, lease: Fenced) -> Steps[None]:
         """Keep a lease from ending before the transaction does; raises `LeaseLost` unless it is the current one."""
         self.leases.append(checked_lease(lease))  # first, so that a block which swallows the refusal is refused at its end
-        lease_id, position = lease.lease_id, position_of(lease.fence)
-        held: list[Any] = []
-        if lease_id.isascii() and "\0" not in lease_id and position <= _LARGEST:  # whatever else is nobody's
-            values = (lease_id.encode(), str(position).encode(), str(self._opening.number()).encode())
-            held = yield Ask(self._sql(WITHIN.hold), values)
+        position = position_of(lease.fence)
+        if _LEASE_ID.fullmatch(lease.lease_id) is None or position > _LARGEST:  # which the connection might choke on
+            raise InvalidValue(FOREIGN)
+        values = (lease.lease_id.encode(), str(position).encode(), str(self._opening.number()).encode())
+        held = yield Ask(self._sql(WITHIN.hold), values)
         yield from self.check()
         if not held:
             raise psycopg.errors.SerializationFailure(YOUNGER)
