@@ -27,10 +27,11 @@ def message(event_id: str, conversation: str = "c", text: str = "grüezi ✓ \U0
 
 
 class Shop:
-    """A journal, and a table `orders` of the host's beside it."""
+    """A journal, in whatever colour, and a table `orders` of the host's beside it."""
 
-    def __init__(self, postgres: Postgres, schema: str, journal: counterfoil.Journal) -> None:
-        self.postgres, self.schema, self.journal = postgres, schema, journal
+    def __init__(self, postgres: Postgres, schema: str, journal: Any = None) -> None:
+        self.postgres, self.schema = postgres, schema
+        self.journal: counterfoil.Journal = journal
         self.url = postgres.url(schema)
         self.orders = f"{quoted(schema)}.orders"
         postgres.execute(f"CREATE TABLE {self.orders} (item text PRIMARY KEY)")
