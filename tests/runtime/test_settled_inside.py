@@ -39,6 +39,7 @@ class Shop:
             await connection.execute(f"INSERT INTO \"{schema}\".orders VALUES ('{item}')".encode())
             async with self.host.journal.within(connection) as tx:
                 yield connection, tx
+            await connection.commit()
 
     async def settle(self, turn: Turn, answer: Any, *, item: str = "tea") -> None:
         if self.way == "within":
