@@ -118,6 +118,10 @@ class HostTransaction:
         """Whether anything was ever staged."""
         return bool(self._records)
 
+    def check_open(self) -> None:
+        """Raise `Closed`, `ForkedError` and `ReadOnly` where nothing can be appended any more."""
+        self._opening.check_writable()
+
     def look(self) -> Steps[None]:
         """See that the connection reaches the journal and may append there, in the name of an opening that has begun."""
         opening_id = yield from self._begun()
@@ -161,7 +165,7 @@ class HostTransaction:
 
     def check(self) -> Steps[None]:
         """Raise `LeaseLost` unless all guards stand."""
-        self._opening.check_writable()
+        self.check_open()
         if self.leases:
             yield Do(partial(self._drafting.check, self._opening.number(), self._opening.limits(), tuple(self.leases)))
 
@@ -203,7 +207,7 @@ class HostTransaction:
 
     def _begun(self) -> Steps[int]:
         """Return the opening, which begins with this where it has not."""
-        self._opening.check_writable()
+        self.check_open()
         while (opening_id := self._opening.living()) is None:
             yield Submit(BeginOpening())
         return opening_id

@@ -60,7 +60,7 @@ class PostgresHosting:
         self._pool = pool
         self._committed = committed
         self._landed = landed
-        self._joined = Joined(self._new)
+        self._joined = Joined(self._new, opening.check_writable)
         self._bodies = ThreadPoolExecutor(BODIES, thread_name_prefix="counterfoil-transact")
         self._drafts = ThreadPoolExecutor(DRAFTS, thread_name_prefix="counterfoil-draft")
         self._changed = threading.Condition()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -31,8 +32,10 @@ _OVER: Final = "a tx is good inside its block alone, in the thread that runs it;
 class Joined:
     """The transactions of the host's connections, each with what is known of it, and whether a block has joined it."""
 
-    def __init__(self, new: Callable[[], HostTransaction]) -> None:
+    def __init__(self, new: Callable[[], HostTransaction], check_open: Callable[[], None]) -> None:
+        """`check_open` raises `Closed`, `ForkedError` and `ReadOnly`."""
         self._new = new
+        self.check_open = check_open
         self._guard = threading.RLock()
         self._known: WeakKeyDictionary[Any, HostTransaction] = WeakKeyDictionary()
         self._inside: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
@@ -61,12 +64,14 @@ class Block:
         self._connection = connection
         self._transaction: HostTransaction | None = None
         self._thread = 0
+        self._pid = os.getpid()
         self._before: Staged = NOTHING
 
     def _enter(self) -> HostTransaction:
         refuse_inside()
         if self._transaction is not None:
             raise RuntimeError("the block is entered already; call within for each")
+        self._joined.check_open()
         check_joinable(self._connection)
         transaction = self._joined.enter(self._connection)
         self._transaction = transaction
@@ -81,14 +86,20 @@ class Block:
         refuse_inside()
         if self._transaction is None or threading.get_ident() != self._thread:
             raise Closed(_OVER)
+        self._transaction.check_open()
         check_joinable(self._connection)
         if self._connection.info.transaction_status == TransactionStatus.IDLE:
             raise InvalidValue("the transaction has ended inside the block; join the next one")
         return self._transaction
 
     def _may_restore(self) -> bool:
-        """Tell whether the connection still takes statements; where it does not, its transaction commits nothing either."""
-        return not self._connection.closed and self._connection.info.transaction_status == TransactionStatus.INTRANS
+        """
+        Tell whether the connection still takes statements; where it does not, its transaction commits nothing either. In a forked
+        child it is the parent's.
+        """
+        if os.getpid() != self._pid or self._connection.closed:
+            return False
+        return bool(self._connection.info.transaction_status == TransactionStatus.INTRANS)
 
     @staticmethod
     def _begin(transaction: HostTransaction) -> Steps[Staged]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -292,3 +297,51 @@ def test_a_role_of_the_hosts_with_what_the_writer_has(shop: Shop, role: str) -> 
             tx.append(message("2"))
         connection.commit()
     assert (shop.items, shop.events) == (["tea"], ["1", "2"])
+
+
+FORKED = """
+    import os, sys, warnings, counterfoil, psycopg
+    from tests.postgres.hosts import message
+    warnings.filterwarnings("ignore", message="This process .* is multi-threaded", category=DeprecationWarning)
+    url, database = sys.argv[1:]
+    journal = counterfoil.open(url)
+    connection = psycopg.connect(database)
+    block = journal.within(connection)
+    tx = block.__enter__()
+    tx.append(message("1"))
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for use in (
+            lambda: journal.within(connection),
+            lambda: tx.append(message("2")),
+            lambda: block.__exit__(None, None, None),
+        ):
+            try:
+                use()
+            except counterfoil.ForkedError:
+                refused += 1
+        try:
+            block.__exit__(ValueError, ValueError(), None)
+        except AssertionError:  # it was left before
+            refused += 1
+        os._exit(4 - refused)
+    assert os.waitpid(child, 0)[1] == 0
+    tx.append(message("3"))
+    block.__exit__(None, None, None)
+    connection.commit()
+    connection.close()
+    journal.close()
+"""
+
+
+@pytest.mark.contract("JRN-15")
+def test_a_block_that_crosses_a_fork(shop: Shop) -> None:
+    """It is the parent's, with its connection."""
+    script = textwrap.dedent(FORKED)
+    root = Path(counterfoil.__file__).parents[1]
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-c", script, shop.url, shop.postgres.database_url]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert shop.events == ["1", "3"]
