@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from counterfoil.infrastructure.reading import Measured, Statistics, UnresolvedOperation
     from counterfoil.infrastructure.reading_locks import Holder, KeyEvent, Waiter
     from counterfoil.infrastructure.runtime import Resumed, Runtime
-    from counterfoil.infrastructure.tx import Admit, AsyncTx, Result, Tx
+    from counterfoil.infrastructure.tx import Admit, AsyncTx, AsyncWithinTx, Result, Settle, Tx, WithinTx
     from counterfoil.infrastructure.verification import Check, Progress, Verification
     from counterfoil.projections.story import Story, StoryStep
     from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
@@ -66,6 +66,7 @@ _MODULES: dict[str, str] = {
     "AsyncLease": "counterfoil.infrastructure.locks_async",
     "AsyncLock": "counterfoil.infrastructure.locks_async",
     "AsyncTx": "counterfoil.infrastructure.tx",
+    "AsyncWithinTx": "counterfoil.infrastructure.tx",
     "Authorize": "counterfoil.infrastructure.callbacks",
     "Check": "counterfoil.infrastructure.verification",
     "Clock": "counterfoil.infrastructure.clock",
@@ -110,6 +111,7 @@ _MODULES: dict[str, str] = {
     "Result": "counterfoil.infrastructure.tx",
     "Resumed": "counterfoil.infrastructure.runtime",
     "Runtime": "counterfoil.infrastructure.runtime",
+    "Settle": "counterfoil.infrastructure.tx",
     "Statistics": "counterfoil.infrastructure.reading",
     "Story": "counterfoil.projections.story",
     "StoryStep": "counterfoil.projections.story",
@@ -121,6 +123,7 @@ _MODULES: dict[str, str] = {
     "UnresolvedOperation": "counterfoil.infrastructure.reading",
     "Verification": "counterfoil.infrastructure.verification",
     "Waiter": "counterfoil.infrastructure.reading_locks",
+    "WithinTx": "counterfoil.infrastructure.tx",
     "WrongThread": "counterfoil.domain.errors",
     "open": "counterfoil.infrastructure.journal",
     "open_async": "counterfoil.infrastructure.journal_async",
@@ -138,6 +141,7 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncTx",
+    "AsyncWithinTx",
     "Authorize",
     "Check",
     "Clock",
@@ -182,6 +186,7 @@ __all__ = [
     "Result",
     "Resumed",
     "Runtime",
+    "Settle",
     "Statistics",
     "Story",
     "StoryStep",
@@ -193,6 +198,7 @@ __all__ = [
     "UnresolvedOperation",
     "Verification",
     "Waiter",
+    "WithinTx",
     "WrongThread",
     "open",
     "open_async",

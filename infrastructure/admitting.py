@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterfoil.domain.admission import Admission
+from counterfoil.domain.admission import Admission, AdmissionReason
+from counterfoil.domain.exchange import Action
 from counterfoil.domain.identity import Grant, instant_us
 from counterfoil.domain.inbound import Inbound
+from counterfoil.domain.limits import Limits
 
 from .commands.admission import AdmitInbound, Admitted
 from .commands.once import Once, command_id_bytes, fingerprint
@@ -56,3 +58,25 @@ def _load(values: dict[str, Any], unit: Unit) -> Admitted:
     version = values.pop("event")
     position = unit.position_of(values["operation_id"], version)
     return Admitted(Admission("accepted", **values, position=position), event_version=version)
+
+
+# What is refused without a look at the journal.
+
+
+def refusal_before_journal(inbound: Inbound, grant: Grant, limits: Limits, now: int) -> AdmissionReason | None:
+    """Return what refuses an event without a look at the journal, in the order of ADM-01, or None."""
+    if is_oversized(inbound, limits):
+        return "oversized"
+    if grant.identity.refusal(now) is not None:
+        return "revoked"
+    return "unknown_command" if action_of(inbound) == "command" else None
+
+
+def is_oversized(inbound: Inbound, limits: Limits) -> bool:
+    """Tell whether a text is longer than an opening takes."""
+    return len(inbound.body) > limits.max_input_bytes
+
+
+def action_of(inbound: Inbound) -> Action:
+    """Return what an event asks for: a text that begins with a slash is a command."""
+    return "command" if inbound.text.lstrip().startswith("/") else "message"

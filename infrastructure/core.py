@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final, TypeVar
 
-from counterfoil.domain.admission import Admission, AdmissionReason, refused
+from counterfoil.domain.admission import Admission, refused
 from counterfoil.domain.errors import CounterfoilError, ForkedError, InvalidValue, JournalRefused, JournalUnavailable
-from counterfoil.domain.exchange import Action
-from counterfoil.domain.identity import Grant
-from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
 
 from .clock import Clock, SystemClock
@@ -23,6 +22,7 @@ from .engine import Engine
 from .inside import refuse_inside
 from .naming import checked_url, open_engine
 from .store import Store
+from .tx import Fenced
 from .waiting import Waiting
 
 log = logging.getLogger(__name__)
@@ -84,11 +84,23 @@ class Core:
             keep_inbound=keep_inbound is not None,
         )
         self.committer = Committer(self.engine.run_group, name="counterfoil-writer", after=self.engine.tidy)
+        self._turns: dict[str, Fenced] = {}
+        self.hosting = self.engine.hosting(self.committer, MappingProxyType(self._turns))
+        """What runs a host's transactions."""
         self.waiting = Waiting(self)
         self.engine.on_rings = self.waiting.committed
         self.engine.on_begun = self.waiting.listener.open
         self.engine.on_lost = self.waiting.opening_lost
         self._readers: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def turn(self, operation_id: str, lease: Fenced) -> Iterator[None]:
+        """Let a turn be settled by transactions of the host's while its agent is at work, under the lease of its route."""
+        self._turns[operation_id] = lease
+        try:
+            yield
+        finally:
+            del self._turns[operation_id]
 
     def read(self, function: Callable[[Store], T]) -> T:
         """Run a function on a snapshot of the journal, in the calling thread."""
@@ -145,6 +157,7 @@ class Core:
         refuse_inside()
         if self.engine.closed:
             return
+        self.hosting.close()
         self.waiting.close()
         try:
             if self.engine.opening_id is not None:
@@ -158,26 +171,7 @@ class Core:
             self.engine.close()
 
 
-def refusal_before_journal(inbound: Inbound, grant: Grant, limits: Limits, now: int) -> AdmissionReason | None:
-    """Return what refuses an event without a look at the journal, in the order of ADM-01, or None."""
-    if is_oversized(inbound, limits):
-        return "oversized"
-    if grant.identity.refusal(now) is not None:
-        return "revoked"
-    return "unknown_command" if action_of(inbound) == "command" else None
-
-
 def store_failed(error: CounterfoilError) -> Admission:
     """Return the answer to an event that the store did not take, whatever is the matter with it."""
     log.error("an admission failed with %s", type(error).__name__)
     return refused("unavailable")
-
-
-def is_oversized(inbound: Inbound, limits: Limits) -> bool:
-    """Tell whether a text is longer than an opening takes."""
-    return len(inbound.body) > limits.max_input_bytes
-
-
-def action_of(inbound: Inbound) -> Action:
-    """Return what an event asks for: a text that begins with a slash is a command."""
-    return "command" if inbound.text.lstrip().startswith("/") else "message"

@@ -10,7 +10,8 @@ from counterfoil.domain.limits import Limits
 
 from .bell import Bell
 from .clocks import Clocks
-from .committer import Request
+from .committer import Committer, Request
+from .hosting import Hosting, Turns
 from .store import Store
 
 
@@ -87,6 +88,9 @@ class Engine(Protocol):
 
         Returns what takes the watch back, None where nobody else can have the journal open.
         """
+
+    def hosting(self, committer: Committer, turns: Turns) -> Hosting:
+        """Return what runs a host's transactions for this opening; its user closes it, before the committer."""
 
     def close(self) -> None:
         """Close the connections, and end the sign of life. In a forked child nothing is touched: it is the parent's."""

@@ -37,6 +37,16 @@ def inside(transaction: Refuses) -> Iterator[None]:
         _here.running = None
 
 
+@contextmanager
+def outside() -> Iterator[None]:
+    """Let what the transaction itself asks of the journal pass meanwhile."""
+    running, _here.running = _here.running, None
+    try:
+        yield
+    finally:
+        _here.running = running
+
+
 def refuse_inside() -> None:
     """Raise `InsideTransaction` where a body runs in this thread."""
     if _here.running is not None:

@@ -19,12 +19,12 @@ from counterfoil.projections.story import Story
 from counterfoil.projections.timeline import TimelineEntry, TimelineFilter
 
 from . import reading, reading_locks
-from .admitting import admit_command
+from .admitting import admit_command, refusal_before_journal
 from .calls import Calls
 from .clock import Clock
 from .commands.opening import RecordAct
 from .commands.reconcile import ResendClaimed
-from .core import STORE_FAILS, Core, refusal_before_journal, store_failed
+from .core import STORE_FAILS, Core, store_failed
 from .erasing import erase_command, erase_scope_command
 from .locks import Lock
 from .reading_locks import Holder, Waiter

@@ -12,7 +12,7 @@ import inspect
 import logging
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from counterfoil.domain.admission import Admission
 from counterfoil.domain.errors import Closed, JournalUnavailable
@@ -20,12 +20,12 @@ from counterfoil.domain.exchange import AgentAnswer, Turn
 from counterfoil.domain.identity import Grant
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.lock import LossReason
-from counterfoil.domain.operation import Operation
+from counterfoil.domain.operation import Operation, Outcome
 from counterfoil.domain.turn import Answer, Delivery, cut
 
 from .callbacks import Agent, Ended, in_thread, is_async
 from .commands.holds import Granted
-from .commands.turn import Claim, Claimed, Disown, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed
+from .commands.turn import Claim, Claimed, Disown, GiveUp, Mark, Release, Settle, Settled, SettleUnclaimed, answer_of
 from .owed import Owed
 from .remembering import reply_to, text_of
 
@@ -112,10 +112,8 @@ class Run:
             log.warning("an agent raised %s", type(ended.error).__name__)
             return Answer("failed", "run_failed", FAILURE_NOTICE)
         result = ended.result()
-        if isinstance(result, AgentAnswer):
-            return Answer("succeeded", reply=result.text, leaf=result.leaf)
-        if result is None or isinstance(result, str):
-            return Answer("succeeded", reply=result or None)
+        if result is None or isinstance(result, str | AgentAnswer):
+            return answer_of(result)
         log.warning("an agent returned %s, not text", type(result).__name__)
         return Answer("failed", "unexpected_answer", FAILURE_NOTICE)
 
@@ -333,7 +331,7 @@ class RouteWorker:
         if operation is not None:
             self.routes.count_outcome(answer.outcome)
             if answer.reply:
-                await self._deliver(operation, job, answer.reply)
+                await self._deliver(operation, job, *self._cut(answer.reply))
 
     async def cancel_waiting(self) -> None:
         """End, durably, what came to this process and waits. What it found waiting is left to the next."""
@@ -366,17 +364,20 @@ class RouteWorker:
             generation=claimed.generation,
         )
         answer = await self._answer(operation, fence, agent, turn)
-        if answer is None:
+        settled = await self._insist(Settle(operation.operation_id, fence, answer)) if isinstance(answer, Answer) else answer
+        if settled is None or settled.found == "late":
             return "again"
-        settled = await self._insist(Settle(operation.operation_id, fence, answer))
-        if settled.found == "late":
-            return "again"
-        if answer.reply:
-            settled = await self._deliver(settled.operation, job, answer.reply)
+        if settled.staged is not None:
+            settled = await self._deliver(settled.operation, job, settled.staged.payload.body, settled.staged.truncated)
+        elif settled.found == "settled" and isinstance(answer, Answer) and answer.reply:
+            settled = await self._deliver(settled.operation, job, *self._cut(answer.reply))
         return "idle" if settled.released and not self.jobs else "again"
 
-    async def _answer(self, operation: Operation, fence: int, agent: Agent, turn: Turn) -> Answer | None:
-        """Run the agent and return how the run ended; None when nobody can tell, or it is no longer this worker's to tell."""
+    async def _answer(self, operation: Operation, fence: int, agent: Agent, turn: Turn) -> Answer | Settled | None:
+        """
+        Run the agent and return how the run ended; None when nobody can tell, or it is no longer this worker's to tell. Then a
+        transaction of the host's may have settled it before.
+        """
         if self.routes.stopping:
             return Answer("cancelled", "cancelled_at_shutdown")
         limits = self.routes.limits
@@ -384,26 +385,27 @@ class RouteWorker:
         self.routes.keep_watching()
         self.routes.counters["active"] += 1
         ended = False
+        assert self.lease is not None
         try:
-            ended = await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6)
+            with self.routes.core.turn(operation.operation_id, self.lease):
+                ended = await run.ended(limits.duration("max_turn") / 1e6, limits.duration("stop_deadline") / 1e6)
         finally:
             self.routes.counters["active"] -= 1
             self.run = None
             if not run.task.done():
                 self.routes.refuse_late(run, operation.operation_id, fence)
         if run.reason == LEASE_LOST:
-            if ended:
-                await self._tell(Disown(operation.operation_id, fence, run.answer().outcome))
-            return None
+            return await self._tell(Disown(operation.operation_id, fence, run.answer().outcome)) if ended else None
         if ended:
             return run.answer()
-        await self._tell(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
-        return None
+        return await self._tell(GiveUp(operation.operation_id, run.reason or "stop_deadline"))
 
-    async def _deliver(self, operation: Operation, job: Job, text: str) -> Settled:
+    def _cut(self, text: str) -> tuple[bytes, bool]:
+        return cut(text, self.routes.limits.max_response_bytes)
+
+    async def _deliver(self, operation: Operation, job: Job, body: bytes, truncated: bool) -> Settled:
         """Send a staged reply and record what is known of it. An identity that is no longer active sends nothing."""
         routes = self.routes
-        body, truncated = cut(text, routes.limits.max_response_bytes)
         routes.counters["truncated"] += truncated
         try:
             if job.grant.identity.refusal(routes.core.now()) is not None:
@@ -424,10 +426,12 @@ class RouteWorker:
         owed.submit()
         return owed
 
-    async def _tell(self, command: Disown | GiveUp) -> None:
-        """Submit a command that has no answer until the journal has it."""
+    async def _tell(self, command: Disown | GiveUp) -> Settled | None:
+        """Submit a command until the journal has it; its answer is what a transaction of the host's has settled before."""
         owed = self._owe(command)
-        self._landed(owed, await self.routes.insist(owed))
+        before = await self.routes.insist(owed)
+        self._landed(owed, before)
+        return before
 
     async def _insist(self, command: Settle | Mark) -> Settled:
         """Submit a command until the journal has it."""
@@ -447,6 +451,8 @@ class RouteWorker:
             return
         if isinstance(command, Settle) and settled.found == "settled":
             self.routes.count_outcome(command.answer.outcome)
+        elif settled.found == "before":
+            self.routes.count_outcome(cast(Outcome, settled.operation.phase))
         if isinstance(command, Settle | Mark) and command.fence is not None and command.fence == self.fence:
             if settled.found == "late":
                 self.lose_lease(self.lease)

@@ -24,10 +24,11 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
 from counterfoil.domain.reconcile import Reconciliation
 
+from .admitting import action_of, is_oversized
 from .callbacks import Authorize, Deliver, ResolveAgent
 from .commands.admission import AdmitInbound
 from .commands.opening import RecordAct
-from .core import STORE_FAILS, action_of, is_oversized, store_failed
+from .core import STORE_FAILS, store_failed
 from .hosted import Hosted
 from .journal_async import AsyncJournal
 from .reconciling import reconcile_command

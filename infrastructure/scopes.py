@@ -23,11 +23,15 @@ class Scopes(Group):
         """Return a scope's id and key; a new scope gets fresh ones."""
         known = self.caches.scopes.get(scope)
         if known is None:
-            known = ScopeKey(os.urandom(16), os.urandom(32))
+            known = self._draw(scope)
             self.caches.scopes.put(scope, known)
             self.caches.scope_ids.put(known.scope_id, Scoped(known.scope_id, known.key, *scope))
             self.changes.scopes.append((known.scope_id, *scope, known.key))
         return known
+
+    def _draw(self, scope: Scope) -> ScopeKey:
+        """Return a fresh id and key for a scope that begins."""
+        return ScopeKey(os.urandom(16), os.urandom(32))
 
     def is_new_scope(self, scope_id: bytes) -> bool:
         """Tell whether the group has begun a scope."""

@@ -144,6 +144,13 @@ class Unit(States, Scopes):
             return True
         return originator_id in self._touched and originator_id.startswith(OPERATION_PREFIX)
 
+    def only_counts(self, operation: Operation) -> bool:
+        """
+        Tell whether a repeat of an operation's event is only counted, because an event of it would have to name a place that is
+        not known yet, and there is no next group.
+        """
+        return False
+
     def _was_erased(self, operation: int | None) -> bool:
         """Tell whether an operation's ids were erased while it ran: nothing that would bring them back is kept any more."""
         return operation is not None and operation <= self._committed and self.store.external_id(operation) is None

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
+
+import psycopg
 
 import counterfoil
-from counterfoil import Admission, Admit, AsyncTx, Grant, Identity, Inbound, InsideTransaction, LeaseLost, Result, Tx
+from counterfoil import (
+    Admission,
+    Admit,
+    AgentAnswer,
+    AsyncTx,
+    AsyncWithinTx,
+    Grant,
+    Identity,
+    Inbound,
+    InsideTransaction,
+    LeaseLost,
+    Result,
+    Settle,
+    Turn,
+    Tx,
+    WithinTx,
+)
 
 GRANT = Grant(identity=Identity(tenant="acme", principal="ann", verified=True), aliases=["helper"])
 
@@ -25,6 +43,32 @@ async def pay(tx: AsyncTx) -> Admission:
     await tx.guard(Lease())
     inbound = Inbound(connection="shop", conversation="1", actor="ann", event_id="paid-1", text="paid")
     return await tx.append(Admit(inbound, GRANT, command_id="paid-1"))
+
+
+def settle(tx: Tx, turn: Turn) -> None:
+    assert_type(tx.append(Settle(turn, "done")), None)
+    tx.append(Settle(turn, AgentAnswer(text="done", leaf="leaf-1")))
+    tx.append(Settle(turn, None))
+    tx.append(Settle("op-1", "done"))  # type: ignore[arg-type]
+    tx.append("done")  # type: ignore[call-overload]
+
+
+def join(journal: counterfoil.Journal, connection: psycopg.Connection[dict[str, Any]], inbound: Inbound, turn: Turn) -> None:
+    with journal.within(connection) as tx:
+        assert_type(tx, WithinTx)
+        tx.guard(Lease())
+        assert_type(tx.append(Admit(inbound, GRANT)), Admission)
+        assert_type(tx.append(Settle(turn, "done")), None)
+        tx.execute("SELECT 1")  # type: ignore[attr-defined]
+
+
+async def join_async(journal: counterfoil.AsyncJournal, connection: psycopg.AsyncConnection[Any], inbound: Inbound) -> None:
+    async with journal.within(connection) as tx:
+        assert_type(tx, AsyncWithinTx)
+        await tx.guard(Lease())
+        assert_type(await tx.append(Admit(inbound, GRANT)), Admission)
+    with counterfoil.open("support.sqlite") as other:
+        other.within(connection)  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -121,7 +121,10 @@ class AdmitInbound:
         repeat, same_text = admission.repeat(
             known, actor, unit.queue(known.route), unit.payload(known.position), self.inbound.body, unit.context
         )
-        if known.repeated:
+        if unit.only_counts(known):
+            repeat = repeat._replace(steps=())
+            unit.changes.actions.append(("count_repeat", (known.position,)))
+        elif known.repeated:
             unit.changes.actions.append(("count_repeat", (known.position,)))
         recorded = unit.append(repeat.steps, header_of(known))
         answer = Admission(

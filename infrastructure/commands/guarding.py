@@ -11,6 +11,7 @@ from ..tx import Fenced
 from ..unit import Unit
 from .leases import end_of
 
+FOREIGN: Final = "the guard is a lease of another journal; guard with one of this journal's own"
 _LARGEST: Final = 2**63 - 1
 
 
@@ -28,7 +29,7 @@ def check_lease(unit: Unit, held: Fenced) -> None:
     position = position_of(fence)
     grant = unit.grant_at(lease_id, position) if 0 < position <= _LARGEST else None
     if lease is None or grant is None or (lease.position == position and lease.fence != fence):
-        raise InvalidValue("the guard is a lease of another journal; guard with one of this journal's own")
+        raise InvalidValue(FOREIGN)
     opening_id, version = grant
     if opening_id != unit.opening_id:
         raise InvalidValue("the guard is a lease of another opening of this journal; guard with one that this journal object got")

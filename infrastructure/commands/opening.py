@@ -1,4 +1,4 @@
-"""The end of an opening, and what operators did that changed no other aggregate."""
+"""The beginning and the end of an opening, and what operators did that changed no other aggregate."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from counterfoil.domain.ids import opening_originator
 from counterfoil.domain.opening import OpeningEnded, OperatorActed
 
 from ..unit import Unit, header_of
+
+
+@dataclass(frozen=True, slots=True)
+class BeginOpening:
+    """Record that this opening has begun, if it has not: what others append in its name needs its sign of life."""
+
+    def run(self, unit: Unit) -> None:
+        unit.start_opening()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from counterfoil.domain import turn
-from counterfoil.domain.decision import SYSTEM, Actor, Step, Steps
+from counterfoil.domain.decision import SYSTEM, Actor, Payload, Step, Steps
+from counterfoil.domain.errors import InvalidValue
 from counterfoil.domain.event import Header
+from counterfoil.domain.exchange import AgentAnswer
 from counterfoil.domain.identity import Scope
 from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, lock_id
 from counterfoil.domain.lock import LockReleased, is_current
-from counterfoil.domain.operation import Operation, Outcome
+from counterfoil.domain.operation import Operation, Outcome, ReplyStaged
 from counterfoil.domain.placing import Placing
 from counterfoil.domain.turn import Answer, Delivery
 
 from ..needs import Needs
+from ..tx import Fenced
 from ..unit import Unit, header_of
+from .guarding import check_lease
 from .holds import Granted, granted
+
+OUTCOMES: Final = get_args(Outcome)
 
 
 def route_lease(unit: Unit, route: str) -> str:
@@ -109,13 +115,23 @@ class Claim:
         return Settle(answer.operation.operation_id, answer.fence, Answer("cancelled", "cancelled_before_start"))
 
 
-SettleAnswer: TypeAlias = Literal["settled", "late"]
+SettleAnswer: TypeAlias = Literal["settled", "late", "before"]
+
+
+class Staged(NamedTuple):
+    """A reply that is to be sent, as it was staged."""
+
+    payload: Payload
+    truncated: bool
 
 
 class Settled(NamedTuple):
+    """How a turn is settled; `before` is by a host's transaction, with what it has staged."""
+
     found: SettleAnswer
     operation: Operation
     released: bool = False
+    staged: Staged | None = None
 
     def placed(self, placing: Placing) -> Settled:
         return self._replace(operation=self.operation.placed(placing))
@@ -123,7 +139,10 @@ class Settled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Settle a claimed operation with its answer, in one append. Without a reply to send, an idle route's lease goes with it."""
+    """
+    Settle a claimed operation with its answer, in one append, unless a host's transaction has. Without a reply to send, an idle
+    route's lease goes with it.
+    """
 
     operation_id: str
     fence: int
@@ -132,6 +151,9 @@ class Settle:
     def run(self, unit: Unit) -> Settled:
         operation = unit.operation(self.operation_id)
         assert operation is not None
+        if (before := settled_before(unit, operation)) is not None:
+            released = before.staged is None and release_if_idle(unit, operation, self.fence)
+            return before._replace(released=released)
         lease_id = route_lease(unit, operation.route)
         settled, steps = turn.settle(
             operation, self.answer, self.fence, unit.lease(lease_id), unit.deadline(lease_id), unit.context
@@ -139,6 +161,51 @@ class Settle:
         unit.append_for(operation, steps)
         released = settled and not self.answer.reply and release_if_idle(unit, operation, self.fence)
         return Settled("settled" if settled else "late", _now(unit, operation), released)
+
+
+@dataclass(frozen=True, slots=True)
+class SettleInside:
+    """Settle a running turn in a host's transaction. Its worker keeps the lease, and goes on when the agent has ended."""
+
+    operation_id: str
+    lease: Fenced
+    answer: str | AgentAnswer | None
+
+    def run(self, unit: Unit) -> None:
+        """Raises `LeaseLost` when the route is no longer this opening's, and `InvalidValue` when the turn has ended already."""
+        check_lease(unit, self.lease)
+        operation = unit.operation(self.operation_id)
+        assert operation is not None
+        lease_id = self.lease.lease_id
+        settled, steps = turn.settle(
+            operation, answer_of(self.answer), self.lease.fence, unit.lease(lease_id), unit.deadline(lease_id), unit.context
+        )
+        if not settled:
+            raise InvalidValue("the turn has been settled already, or has ended without")
+        unit.append_for(operation, steps)
+
+
+def answer_of(result: str | AgentAnswer | None) -> Answer:
+    """Return how a run is settled whose agent returned this."""
+    if isinstance(result, AgentAnswer):
+        return Answer("succeeded", reply=result.text, leaf=result.leaf)
+    return Answer("succeeded", reply=result or None)
+
+
+def settled_before(unit: Unit, operation: Operation) -> Settled | None:
+    """
+    Return how a claimed operation was settled that is to be settled or given up by its worker now; None when it was not.
+
+    It is claimed once, so it was for the same run: by a host's transaction, or by an answer that was lost on its way back.
+    """
+    if operation.grant is None or operation.phase not in OUTCOMES:
+        return None
+    staged = None
+    if operation.reply == "pending" and operation.attempts == 1 and operation.reply_position is not None:
+        payload, event = unit.payload(operation.reply_position), unit.store.event_at(operation.reply_position)
+        if payload is not None:
+            staged = Staged(payload, isinstance(event, ReplyStaged) and event.truncated)
+    return Settled("before", operation, staged=staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +219,17 @@ class Disown:
     fence: int
     outcome: Outcome
 
-    def run(self, unit: Unit) -> None:
+    def run(self, unit: Unit) -> Settled | None:
+        """Return how a host's transaction has settled the turn, None when none has."""
         operation = unit.operation(self.operation_id)
         assert operation is not None
         lease_id = route_lease(unit, operation.route)
-        unit.append_for(operation, turn.refuse_late(operation, self.outcome, self.fence))
+        before = settled_before(unit, operation)
+        if before is None:
+            unit.append_for(operation, turn.refuse_late(operation, self.outcome, self.fence))
         if is_current(unit.lease(lease_id), unit.deadline(lease_id), self.fence, unit.context.world):
             unit.append_for(operation, (Step(lease_id, LockReleased()),))
+        return before
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +250,17 @@ class SettleUnclaimed:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Record that nobody can tell what a run did."""
+    """Record that nobody can tell what a run did, unless a host's transaction has told."""
 
     operation_id: str
     reason: str
 
-    def run(self, unit: Unit) -> None:
+    def run(self, unit: Unit) -> Settled | None:
+        """Return how a host's transaction has settled the turn, None when none has."""
         operation = unit.operation(self.operation_id)
         assert operation is not None
         unit.append_for(operation, turn.give_up(operation, self.reason))
+        return settled_before(unit, operation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,12 @@ _TEXT: Final = 0
 
 Status: TypeAlias = Literal["appended", "conflict", "behind"]
 Conflict: TypeAlias = Literal[
-    "head", "record", "erasure", "epoch", "conversation", "stream", "deadline", "command", "scope", "projection"
+    "head", "record", "erasure", "epoch", "conversation", "stream", "deadline", "command", "scope", "projection", "guard"
 ]
 """
 What no longer stands. `head` is behind the standpoint: the history that was seen is not there any more. `record` is one that this
 one goes on from, and that is not there. `projection` is one that the record folds, and that is behind: it has to be caught up.
+`guard` stands for a lease that the record would end or give away, while a host's transaction holds its key.
 """
 
 

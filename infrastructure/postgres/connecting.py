@@ -20,7 +20,7 @@ from .connection import Connection, open_connection
 from .faults import fault
 from .naming import Address, quoted
 
-Purpose: TypeAlias = Literal["writer", "reader", "sign", "watch"]
+Purpose: TypeAlias = Literal["writer", "reader", "sign", "watch", "host"]
 
 SESSION: Final = statements("postgres/session.sql")
 OLDEST_SERVER: Final = 150_000
@@ -47,6 +47,8 @@ _SESSION: Final = {
     "default_transaction_deferrable": "off",
 }
 _READER: Final = {"default_transaction_isolation": "repeatable read", "default_transaction_read_only": "on"}
+_HOST_IDLE_MS: Final = 60_000
+"""How long the body of a host's transaction may do nothing on its connection: what it has locked, others wait for."""
 _READER_IDLE_MS: Final = 60_000
 """How long a snapshot may be idle before the server ends it, which keeps back what VACUUM could remove."""
 
@@ -63,7 +65,8 @@ def connect(address: Address, *, purpose: Purpose, busy_us: int) -> Connection:
 
     `busy_us` is `busy_wait` in microseconds. It bounds each attempt to connect, and in a writer the wait for a lock; a statement
     of a writer is cancelled by the server after twice as long, and the connection is closed when nothing is heard for three times
-    as long. A reader's statements may take as long as they like; its transactions are read-only, each of one snapshot.
+    as long. A reader's statements may take as long as they like; its transactions are read-only, each of one snapshot. A host's
+    may too, and wait for locks as long as they like.
 
     Raises `JournalUnavailable`, also for all but readers where the server is a standby, and `JournalRefused` for a server older
     than 15, a database whose encoding is not UTF-8, and a connection pooler that gives each transaction another session.
@@ -121,7 +124,7 @@ def _prepare(connection: Connection, address: Address, conninfo: str, purpose: P
         )
     if purpose == "watch":
         _have_client_checked(connection)
-    elif purpose == "reader":
+    elif purpose in ("reader", "host"):
         connection.silence_s = None
 
 
@@ -135,6 +138,7 @@ def _settings(address: Address, purpose: Purpose, busy_us: int, version: int) ->
         "reader": (busy_ms, 0, _READER_IDLE_MS),
         "sign": (busy_ms, 2 * busy_ms, busy_ms),
         "watch": (0, 0, busy_ms),
+        "host": (0, 0, _HOST_IDLE_MS),
     }[purpose]
     settings["lock_timeout"] = str(lock)
     settings["statement_timeout"] = str(statement)

@@ -24,8 +24,9 @@ from counterfoil.domain.placing import Placed, Placing
 from ..bell import Bell
 from ..caches import Caches
 from ..clock import Clock
-from ..committer import Request
+from ..committer import Committer, Request
 from ..engine import Engine, Outside
+from ..hosting import Hosting, Turns
 from ..inside import refuse_inside
 from ..rows import Head
 from ..statements import Names
@@ -38,14 +39,18 @@ from .connecting import connect
 from .connection import Connection
 from .deaths import watch_death
 from .deciding import Decided, decide, is_alone
+from .drafting import Drafting
 from .faults import fault
 from .folding import catch_up, fold_slice
 from .gaps import SLICE
+from .host_transaction import Opening
+from .hosting import PostgresHosting
 from .loading import Wanted
 from .naming import Address
 from .opening import open_journal
 from .origin import Origin, where
 from .outside import Elsewhere
+from .pool import Pool
 from .reader_pool import ReaderPool
 from .record import Standpoint, record
 from .refreshing import refresh
@@ -55,10 +60,12 @@ from .store import PostgresStore
 log = logging.getLogger(__name__)
 
 CALLS: Final = Names("calls")
+WITHIN: Final = Names("within")
 UNKNOWN: Final = -1
 """The head that a record met, where its answer was lost."""
 ENDED: Final = frozenset(("57P01", "57P02", "57P03"))
 """What a server says when it ends a session."""
+GUARDED: Final = "a transaction that is guarded by the lease of this key has not ended yet; try again"
 LOOK_AGAIN_S: Final = 0.01
 ALIVE_S: Final = 0.01
 """For how long an opening that was seen alive is not looked at again."""
@@ -98,6 +105,8 @@ class PostgresEngine(Engine):
         """The highest position that this process has seen."""
         self._erasures = 0
         self._unfolded = 0
+        self._shares_work = False
+        """Whether hosts' transactions admit events in the name of this opening."""
         self._sign = Sign(address, busy_us=self._busy, on_lost=lambda opening_id: self.on_lost(opening_id))
         try:
             with self._faults():
@@ -143,8 +152,7 @@ class PostgresEngine(Engine):
 
     def run_group(self, group: list[Request[Any]]) -> None:
         """Decide and commit a group; each request gets its result or its error."""
-        if self.readonly:
-            raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
+        self._check_writable()
         waiting, most, presume = list(group), len(group), True
         until = time.monotonic() + self.limits.duration("busy_wait") / 1e6
         while waiting:
@@ -194,6 +202,11 @@ class PostgresEngine(Engine):
         if appended.conflict == "conversation":
             self._undo(unit, wanted)
             self._has_moved()
+        elif appended.conflict == "guard":
+            self._undo(unit, wanted)
+            if len(decided.requests) == 1:
+                _refuse(decided.requests, JournalUnavailable(f"{self.name}: {GUARDED}"))
+                return part[1:]
         else:
             self._forget(unit)
         if appended.conflict == "head":
@@ -220,6 +233,8 @@ class PostgresEngine(Engine):
     def _begin_unit(self) -> Unit:
         assert self._head is not None
         self._caches.nobody_waits = None
+        if self._shares_work:
+            self._caches.forget_work()
         self._caches.forget_deadlines_of_others(self._opening.opening_id)
         unit = Unit(
             store=self._store,
@@ -253,7 +268,7 @@ class PostgresEngine(Engine):
         self._look()
         head = self._head
         assert before is not None and head is not None
-        refresh(self._store, self._caches, before.position, head.position)
+        refresh(self._store, self._caches, before.position, head.position, self._opening.opening_id)
         return head.position != before.position
 
     def _answer(self, unit: Unit, decided: Decided, wanted: Wanted, part: list[Request[Any]]) -> list[Request[Any]]:
@@ -310,7 +325,7 @@ class PostgresEngine(Engine):
             epoch=appended.epoch,
         )
         stale = decided.idle if wanted.presumed_any or appended.head != head.position else []
-        refresh(self._store, self._caches, head.position, appended.head)
+        refresh(self._store, self._caches, head.position, appended.head, self._opening.opening_id)
         self._caches.place(placing)
         unit.commit()
         wanted.withdraw()
@@ -390,9 +405,7 @@ class PostgresEngine(Engine):
         """Find out whether a unit landed whose answer was lost; None if it did not, or if it leaves no trace of its own."""
         backend = self._backend
         self._reconnect()
-        self._store.one(CALLS.end_backend, (backend,))
-        while self._store.one(CALLS.backend, (backend,)) is not None:
-            time.sleep(LOOK_AGAIN_S)
+        self._end_session(self._store, backend)
         if not unit.changes.events:
             return None
         _, _, originator_id, version, _, _, opening_id, *_, state, _ = unit.changes.events[0]
@@ -401,6 +414,12 @@ class PostgresEngine(Engine):
             return None
         epoch = self._store.epoch_at(row[0] + len(unit.changes.events))
         return Appended("appended", None, UNKNOWN, row[0], row[1], epoch, self.clocks.stamps())
+
+    def _end_session(self, store: PostgresStore, session: int) -> None:
+        """See that a session has ended, so that what it was doing has happened or never will."""
+        store.one(CALLS.end_backend, (session,))
+        while store.one(CALLS.backend, (session,)) is not None:
+            time.sleep(LOOK_AGAIN_S)
 
     # Other openings.
 
@@ -449,6 +468,53 @@ class PostgresEngine(Engine):
             tell()
 
         return watch_death(self.address, self._origin.schema_oid, opening_id, ended)
+
+    # Transactions of a host.
+
+    def hosting(self, committer: Committer, turns: Turns) -> Hosting:
+        opening = Opening(
+            schema=self.address.schema,
+            name=self.name,
+            schema_oid=lambda: self._origin.schema_oid,
+            number=lambda: self._opening.opening_id or 0,
+            living=self._living,
+            limits=lambda: self.limits,
+            wall=self.clocks.wall,
+            turns=turns,
+            check_writable=self._check_writable,
+            staged=self._hosts_append,
+        )
+        drafting = Drafting(self._readers, self.clocks, self.name, keep_inbound=self._keep_inbound)
+        pool = Pool(self.address, self._busy, "host")
+        return PostgresHosting(opening, drafting, committer, pool, committed=self._tell_listeners, landed=self._has_landed)
+
+    def _hosts_append(self) -> None:
+        """Hosts' transactions give this opening work that the writer does not see come."""
+        self._shares_work = True
+
+    def _living(self) -> int | None:
+        opening = self._opening
+        alive = opening.started and self._sign.opening_id == opening.opening_id
+        return opening.opening_id if alive else None
+
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self.readonly:
+            raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
+
+    def _has_landed(self, session: int, number: str) -> bool:
+        """Tell of a transaction, by its number, whether it was committed; its session is ended if it is not yet."""
+        connection = connect(self.address, purpose="writer", busy_us=self._busy)
+        try:
+            with self._faults():
+                if where(connection, self.address) != self._origin:
+                    raise JournalUnavailable(f"{self.name}: nobody can tell whether it was committed before the server failed")
+                store = PostgresStore(connection, self.address.schema)
+                self._end_session(store, session)
+                row = store.one(WITHIN.outcome, (number,))
+                return row is not None and row[0] == "committed"
+        finally:
+            connection.close()
 
     # The end.
 

@@ -23,6 +23,7 @@ from .projection_tables import name_in_record
 INLINE: Final[tuple[Projection[Any], ...]] = tuple(projection for projection in BUILT_IN if not projection.AGGREGATED)
 """The projections whose rows are written with the events."""
 
+_LEASES: Final = "leases"
 _FOLDS: Final = [name_in_record(projection) for projection in INLINE]
 
 _EVENT: Final = (
@@ -103,6 +104,8 @@ def record(
             made["erases"] = True
     if written := _written(unit):
         made["rows"] = written
+    if leases := _changed_leases(unit):
+        made["leases"] = leases
     if rings := [ring for ring in dict.fromkeys(changes.rings) if ring[0] != unit.opening_id]:
         made["rings"] = rings
     _add_deadlines(made, unit, relied)
@@ -137,6 +140,12 @@ def _written(unit: Unit) -> dict[str, Any]:
         if put or gone:
             written[name] = {kind: as_records(columns, rows) for kind, rows in (("put", put), ("gone", gone)) if rows}
     return written
+
+
+def _changed_leases(unit: Unit) -> list[str]:
+    """Return the leases that were there already and are another's or nobody's from now on."""
+    rows = unit.caches.rows[_LEASES]
+    return [lease_id for (lease_id,), _ in rows.changed() if rows.committed.get((lease_id,)) is not None]
 
 
 def _add_deadlines(made: dict[str, Any], unit: Unit, relied: Iterable[str]) -> None:

@@ -38,21 +38,26 @@ _FOLDED: Final = {
 }
 
 
-def refresh(store: PostgresStore, caches: Caches, after: int, upto: int) -> None:
-    """Drop from the caches what others have changed by the events above a position up to another."""
+def refresh(store: PostgresStore, caches: Caches, after: int, upto: int, own: int | None) -> None:
+    """
+    Drop from the caches what others have changed by the events above a position up to another.
+
+    Those that are of the `own` opening came by hosts' transactions, and may have given it work.
+    """
     if upto - after > MOST:
         caches.forget_committed()
     elif upto > after:
-        _refresh(store, caches, after, upto)
+        _refresh(store, caches, after, upto, own)
 
 
-def _refresh(store: PostgresStore, caches: Caches, after: int, upto: int) -> None:
+def _refresh(store: PostgresStore, caches: Caches, after: int, upto: int, own: int | None) -> None:
     known = caches.conversations
-    touched = [
-        position
-        for position, conversation in store.rows(LOAD.touched, (after, upto))
-        if conversation is None or conversation in known or caches.untied
-    ]
+    touched = []
+    for position, conversation, opening_id in store.rows(LOAD.touched, (after, upto)):
+        if conversation is None or conversation in known or caches.untied:
+            touched.append(position)
+        if opening_id == own:
+            caches.forget_work()
     if touched:
         _evict(caches, [EventRow(*row) for row in store.rows(LOAD.events, {"positions": touched})])
 

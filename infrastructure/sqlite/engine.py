@@ -23,8 +23,9 @@ from ..bell import Bell
 from ..caches import Caches
 from ..clock import Clock
 from ..clocks import Clocks
-from ..committer import Request
+from ..committer import Committer, Request
 from ..engine import Engine
+from ..hosting import Hosting, Turns
 from ..inside import refuse_inside
 from ..rows import Head
 from ..unit import OpeningState, Unit
@@ -35,6 +36,7 @@ from .crossing import gate
 from .deaths import watch_death
 from .descriptor import side_file
 from .faults import fault
+from .hosting import SQLiteHosting
 from .liveness import FileLiveness, Liveness, MemoryLiveness
 from .opening import open_journal
 from .outside import Outside
@@ -308,6 +310,9 @@ class SQLiteEngine(Engine):
                 self._beside.highest.write(events[0][0] - 1)
             return landed
         return True
+
+    def hosting(self, committer: Committer, turns: Turns) -> Hosting:
+        return SQLiteHosting(committer, turns)
 
     # The end.
 

@@ -5,24 +5,24 @@ A host's transaction as one command of a group: its body runs on the writer's th
 from __future__ import annotations
 
 import contextvars
-import inspect
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from counterfoil.domain.admission import Admission, refused
-from counterfoil.domain.errors import Closed, InsideTransaction, InvalidValue, JournalUnavailable
+from counterfoil.domain.errors import Closed, InsideTransaction, JournalUnavailable
 
-from ..admitting import admit_command
-from ..callbacks import is_async
+from ..admitting import admit_command, refusal_before_journal
 from ..commands.guarding import check_lease
-from ..core import refusal_before_journal
+from ..commands.turn import SettleInside
+from ..hosting import Body, Turns
 from ..inside import inside
-from ..tx import Admit, AsyncTx, Fenced, Parameters, Result, Tx
+from ..stepping import call_body
+from ..tx import Admit, Fenced, Parameters, Result, Settle, Tx, checked_command, checked_lease, lease_of
 from ..unit import Unit
 from .host_statements import HostStatements
-from .stepping import finish
 from .store import SQLiteStore
 from .taking import BodyRaised, TransactionEnded
 
@@ -32,9 +32,10 @@ T = TypeVar("T")
 class Transaction:
     """What stands behind the `tx` of one run of a body."""
 
-    def __init__(self, unit: Unit, host: HostStatements, leases: tuple[Fenced, ...]) -> None:
+    def __init__(self, unit: Unit, host: HostStatements, leases: tuple[Fenced, ...], turns: Turns) -> None:
         self._unit = unit
         self._host = host
+        self._turns = turns
         self._thread = threading.get_ident()
         self.leases = list(leases)
         """What it is guarded by."""
@@ -70,10 +71,12 @@ class Transaction:
         except sqlite3.Error as error:
             raise self._store_failed(error) from None
 
-    def append(self, command: Admit) -> Admission:
+    def append(self, command: Admit | Settle) -> Admission | None:
         self._check_usable()
-        if not isinstance(command, Admit):
-            raise InvalidValue(f"tx.append takes a counterfoil.Admit, not {type(command).__name__}")
+        command = checked_command(command)
+        if isinstance(command, Settle):
+            self._settle(command)
+            return None
         unit = self._unit
         unit.look_at_clocks()
         reason = refusal_before_journal(command.inbound, command.grant, unit.limits, unit.wall)
@@ -85,6 +88,15 @@ class Transaction:
         try:
             with self._host.suspended(), self._unit.nested():
                 return admit_command(command.inbound, command.grant, command.command_id).run(self._unit).admission
+        except sqlite3.Error as error:
+            raise self._store_failed(error) from None
+
+    def _settle(self, command: Settle) -> None:
+        lease = lease_of(self._turns, command)
+        self.leases.append(lease)
+        try:
+            with self._host.suspended(), self._unit.nested():
+                SettleInside(command.turn.operation_id, lease, command.answer).run(self._unit)
         except sqlite3.Error as error:
             raise self._store_failed(error) from None
 
@@ -111,9 +123,10 @@ class Transact(Generic[T]):
     When a group is taken again, one by one, the body is called again.
     """
 
-    def __init__(self, body: Callable[[Any], Any], leases: tuple[Fenced, ...]) -> None:
+    def __init__(self, body: Body, leases: tuple[Fenced, ...], turns: Turns = MappingProxyType({})) -> None:
         self._body = body
         self._leases = leases
+        self._turns = turns
         self._context = contextvars.copy_context()
         self.guards: Sequence[Fenced] = ()
         """What has to stand still when the group is written, once the body has done its part."""
@@ -123,7 +136,7 @@ class Transact(Generic[T]):
     def run(self, unit: Unit) -> T:
         assert isinstance(unit.store, SQLiteStore)
         host, self.guards = unit.store.host, ()
-        transaction = Transaction(unit, host, self._leases)
+        transaction = Transaction(unit, host, self._leases, self._turns)
         transaction.check_leases()
         host.begin()
         try:
@@ -150,30 +163,8 @@ class Transact(Generic[T]):
         """Call the body, and return what it returned or what it raised."""
         try:
             with inside(transaction):
-                return self._context.run(self._step, transaction), None
+                return self._context.run(call_body, self._body, Tx(transaction), transaction), None
         except BaseException as error:
             return None, error
         finally:
             transaction.over = True
-
-    def _step(self, transaction: Transaction) -> Any:
-        tx = Tx(transaction)
-        if is_async(self._body):
-            return finish(self._body(AsyncTx(tx)), transaction)
-        result = self._body(tx)
-        if inspect.iscoroutine(result):
-            result.close()
-        if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-            raise InvalidValue(
-                f"the body returned a {type(result).__name__}, of which nothing has run; pass a function that returns when it "
-                "has done its work, or to an AsyncJournal a coroutine function"
-            )
-        return result
-
-
-def checked_lease(lease: Fenced) -> Fenced:
-    """Return what is a lease; raises `InvalidValue` for anything else."""
-    lease_id, fence = getattr(lease, "lease_id", None), getattr(lease, "fence", None)
-    if not isinstance(lease_id, str) or not isinstance(fence, int) or isinstance(fence, bool):
-        raise InvalidValue(f"a guard must be a lease of this journal, not {type(lease).__name__}")
-    return lease

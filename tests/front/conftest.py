@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from counterfoil.domain.decision import Step
 from counterfoil.domain.event import Event, Header
 from counterfoil.domain.ids import lock_id
 from counterfoil.domain.lock import LockGranted
+from counterfoil.infrastructure.sqlite.engine import SQLiteEngine
+from counterfoil.infrastructure.sqlite.transact import Transact
 from counterfoil.infrastructure.unit import Unit
 from tests.engines import Engine
 from tests.rows import spelled
@@ -78,6 +81,25 @@ def one_group() -> OneGroup:
         done.result(30)
 
     return held
+
+
+class Begin(Protocol):
+    def __call__(self, journal: counterfoil.Journal, body: Callable[[counterfoil.Tx], Any], *leases: Any) -> Future[Any]: ...
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Begin a transaction and do not wait for it: on SQLite as a command, which is part of a group."""
+    threads = ThreadPoolExecutor(8)
+
+    def begun(journal: counterfoil.Journal, body: Callable[[counterfoil.Tx], Any], *leases: Any) -> Future[Any]:
+        core = journal.core
+        if isinstance(core.engine, SQLiteEngine):
+            return core.committer.submit(Transact[Any](body, leases))
+        return threads.submit(lambda: core.hosting.transact(body, leases).result)
+
+    yield begun
+    threads.shutdown()
 
 
 class Lease:

@@ -11,13 +11,14 @@ import counterfoil
 from counterfoil.domain.event import Event
 from counterfoil.domain.lock import LockExpired, LockReleased, LockRevoked
 from counterfoil.infrastructure.commands.leases import Renew, Ticket
-from counterfoil.infrastructure.sqlite.transact import Transact
 from counterfoil.testing import MovableClock
 
 if TYPE_CHECKING:
-    from tests.front.conftest import HoldKey, Lease, OneGroup
+    from tests.front.conftest import Begin, HoldKey, Lease, OneGroup
 
 Body = Callable[[counterfoil.Tx], Any]
+
+IN_A_GROUP = pytest.mark.sqlite_only("bodies are part of a group of commands on SQLite alone")
 
 
 @pytest.fixture
@@ -94,16 +95,17 @@ def test_a_lease_that_has_ended_guards_nothing(
     assert 0 == count(shop)
 
 
+@IN_A_GROUP
 @pytest.mark.contract("LCK-12")
 def test_a_lease_that_ended_in_the_same_group_guards_nothing(
-    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup
+    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup, begin: Begin
 ) -> None:
     lease = hold(shop)
     with one_group(shop):
         shop.core.committer.submit(lease.ending(LockRevoked(reason="operator")))
-        failing = shop.core.committer.submit(Transact[Any](order, (lease,)))
+        failing = begin(shop, order, lease)
         hold_again = shop.core.committer.submit(lease.command)
-        still = shop.core.committer.submit(Transact[Any](order, (lease,)))
+        still = begin(shop, order, lease)
     for future in (failing, still):
         with pytest.raises(counterfoil.LeaseLost) as lost:
             future.result(30)
@@ -174,10 +176,11 @@ def test_a_body_that_swallows_the_refusal_of_a_guard_does_not_commit(
     assert 0 == count(shop)
 
 
+@IN_A_GROUP
 @pytest.mark.contract("LCK-12")
 @pytest.mark.parametrize("way", [given, guarded_inside])
 def test_a_lease_that_runs_out_while_a_neighbour_takes_its_time_guards_nothing(
-    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, one_group: OneGroup, way: Any
+    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, one_group: OneGroup, begin: Begin, way: Any
 ) -> None:
     """The whole group commits later than the body has ended; whoever has nothing to do with the lease is taken again."""
     lease, lasting = hold(shop, ttl_s=30), hold(shop, "other", ttl_s=90)
@@ -195,8 +198,8 @@ def test_a_lease_that_runs_out_while_a_neighbour_takes_its_time_guards_nothing(
         order(tx)
 
     with one_group(shop):
-        failing = shop.core.committer.submit(Transact[Any](guarded, () if guard is None else (guard,)))
-        neighbour = shop.core.committer.submit(Transact[Any](slow, (lasting,)))
+        failing = begin(shop, guarded, *(() if guard is None else (guard,)))
+        neighbour = begin(shop, slow, lasting)
     with pytest.raises(counterfoil.LeaseLost) as lost:
         failing.result(30)
     neighbour.result(30)
@@ -206,14 +209,15 @@ def test_a_lease_that_runs_out_while_a_neighbour_takes_its_time_guards_nothing(
     assert 1 == count(shop), "that of the neighbour, once"
 
 
+@IN_A_GROUP
 @pytest.mark.contract("LCK-12")
 def test_a_guarded_body_commits_with_the_release_that_follows_it(
-    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup
+    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup, begin: Begin
 ) -> None:
     """In one group: what it did comes before the end of the lease."""
     lease = hold(shop)
     with one_group(shop):
-        good = shop.core.committer.submit(Transact[Any](order, (lease,)))
+        good = begin(shop, order, lease)
         ended = shop.core.committer.submit(lease.ending(LockReleased()))
     good.result(30)
     ended.result(30)
@@ -231,8 +235,9 @@ def test_what_the_body_raises_goes_before_a_lost_lease(shop: counterfoil.Journal
         shop.transact(body, guard=lease)
 
 
+@IN_A_GROUP
 def test_a_clock_that_fails_after_the_body_rolls_it_back(
-    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup, clock: MovableClock
+    shop: counterfoil.Journal, hold: HoldKey, one_group: OneGroup, begin: Begin, clock: MovableClock
 ) -> None:
     """Whatever fails in the command after the body, the commit of its neighbours does not carry its rows."""
 
@@ -246,7 +251,7 @@ def test_a_clock_that_fails_after_the_body_rolls_it_back(
         clock.boot = fails  # type: ignore[method-assign]
 
     with one_group(shop):
-        failing = shop.core.committer.submit(Transact[Any](body, ()))
+        failing = begin(shop, body)
         neighbour = shop.core.committer.submit(lease.command)
     with pytest.raises(ArithmeticError):
         failing.result(30)
@@ -266,14 +271,15 @@ def test_every_one_of_several_leases_has_to_stand(shop: counterfoil.Journal, hol
     assert 1 == count(shop)
 
 
+@IN_A_GROUP
 @pytest.mark.contract("LCK-12")
 def test_a_body_that_takes_long_revives_no_lease_of_its_neighbours(
-    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, one_group: OneGroup
+    shop: counterfoil.Journal, hold: HoldKey, clock: MovableClock, one_group: OneGroup, begin: Begin
 ) -> None:
     """What comes after it in the group is decided at its own time."""
     lease = hold(shop, ttl_s=30)
     with one_group(shop):
-        shop.core.committer.submit(Transact[Any](lambda tx: clock.advance("30s"), ()))
+        begin(shop, lambda tx: clock.advance("30s"))
         renewed = shop.core.committer.submit(Renew([Ticket(lease.lease_id, lease.token, lease.fence)]))
     assert {lease.token: "ttl"} == renewed.result(30).lost
 

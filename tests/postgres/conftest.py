@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import counterfoil
+from tests.postgres.hosts import ROOM, Shop
 from tests.postgres_server import Postgres, Server
 
 from .logins import Logins
@@ -27,3 +29,13 @@ def logins(postgres: Postgres, schema: str) -> Iterator[Logins]:
     made = Logins(postgres, schema)
     yield made
     made.close()
+
+
+@pytest.fixture
+def shop(postgres: Postgres, schema: str) -> Iterator[Shop]:
+    """A journal with a table of the host's; in the end nothing is staged, and it agrees with itself."""
+    with counterfoil.open(postgres.url(schema), limits=ROOM) as journal:
+        shop = Shop(postgres, schema, journal)
+        yield shop
+        assert shop.staged == 0
+        assert journal.verify().agrees

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psycopg
+
 from counterfoil.domain.exchange import DeliveryFailed, Reply, Turn
 from counterfoil.domain.identity import EVERY_TENANT, OPERATE, Grant, Identity
 from counterfoil.domain.inbound import Inbound
@@ -25,8 +27,10 @@ from counterfoil.domain.limits import Limits
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.journal_async import open_async
 from counterfoil.infrastructure.runtime import Runtime
+from counterfoil.infrastructure.tx import Settle, Tx
 from counterfoil.infrastructure.unit import Unit
 from tests.commits import around_commits
+from tests.rows import divided
 
 OPERATOR = Identity(tenant="ops", principal="olga", permissions=frozenset({OPERATE}), verified=True)
 GRANT = Grant(identity=Identity(tenant="acme", principal="ann", verified=True), aliases=("agent",))
@@ -88,9 +92,13 @@ class Worker:
         self.maybe("resolve_agent")
         return self.agent
 
-    async def agent(self, turn: Turn) -> str:
+    async def agent(self, turn: Turn) -> str | None:
         self.maybe("agent")
         note(self.folder / "ran", turn.event_id)
+        if self.kind in ("settles", "joins"):
+            await (self.settle(turn) if self.kind == "settles" else self.join(turn))
+            self.maybe("agent_done")
+            return None
         self.maybe("agent_done")
         if self.kind == "fails":
             raise ValueError("as it was told to")
@@ -99,6 +107,26 @@ class Worker:
         if self.kind == "traffic":
             await asyncio.sleep(0)
         return "" if self.kind == "silent" else f"re: {turn.text}"
+
+    async def settle(self, turn: Turn) -> None:
+        """Write a row of the host's and settle the turn, in one transaction of the journal's."""
+
+        def body(tx: Tx) -> None:
+            tx.execute(f"INSERT INTO orders VALUES ('{turn.event_id}')")
+            tx.append(Settle(turn, f"re: {turn.text}"))
+            self.maybe("inside")
+
+        await self.journal.transact(body)
+
+    async def join(self, turn: Turn) -> None:
+        """The same, in a transaction of the host's own."""
+        database, schema = divided(self.url)
+        async with await psycopg.AsyncConnection.connect(database) as connection:
+            await connection.execute(f"INSERT INTO \"{schema}\".orders VALUES ('{turn.event_id}')".encode())
+            async with self.journal.within(connection) as tx:
+                await tx.append(Settle(turn, f"re: {turn.text}"))
+            self.maybe("inside")
+            await connection.commit()
 
     async def deliver(self, reply: Reply) -> DeliveryFailed | None:
         self.maybe("deliver")
@@ -111,6 +139,7 @@ class Worker:
     async def run(self) -> None:
         limits = Limits(max_pending_per_process=20)
         async with open_async(self.url, limits=limits) as journal:
+            self.journal = journal
             if self.die_at is not None:
                 kill_at_append(journal.core, *self.die_at)
             runtime = Runtime(journal, authorize=self.authorize, resolve_agent=self.resolve_agent, deliver=self.deliver)

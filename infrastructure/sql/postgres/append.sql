@@ -41,6 +41,8 @@ DECLARE
     places bigint;
     delay bigint;
     rings jsonb NOT NULL := '[]';
+    kept bigint;
+    held bigint;
 BEGIN
     -- One after the other. No row is locked for that: dead versions of it would gather under an old snapshot.
     PERFORM pg_advisory_xact_lock({name}::regnamespace::oid::integer, 0);
@@ -70,6 +72,20 @@ BEGIN
     IF record ? 'epoch' AND epoch_after IS DISTINCT FROM (record ->> 'epoch_before')::bigint THEN
         conflict := 'epoch';
         RETURN;
+    END IF;
+    IF record ? 'leases' THEN
+        -- A host's transaction may hold the row of a lease that it is guarded by, for as long as it likes: nobody waits for it here,
+        -- where all others would wait too. What holds it ends without us.
+        SELECT count(*) INTO held FROM {schema}.cf_leases_v1
+        WHERE lease_id IN (SELECT jsonb_array_elements_text(record -> 'leases'));
+        PERFORM FROM {schema}.cf_leases_v1
+        WHERE lease_id IN (SELECT jsonb_array_elements_text(record -> 'leases'))
+        FOR NO KEY UPDATE SKIP LOCKED;
+        GET DIAGNOSTICS kept = ROW_COUNT;
+        IF kept < held THEN
+            conflict := 'guard';
+            RETURN;
+        END IF;
     END IF;
     IF events IS NOT NULL THEN
         SELECT count(*) FILTER (WHERE record -> 'folds' ? (name || '_v' || version)), count(*) INTO folded, at_head
@@ -410,6 +426,13 @@ DECLARE
     own_head bigint;
     own_delay bigint;
 BEGIN
+    -- Whoever has it done before the COMMIT would have all others wait for that; a COMMIT that has been prepared may never come, and
+    -- is refused to whoever has notified.
+    IF current_query() ~* 'cf_staged|set[[:space:]]+constraints' THEN
+        RAISE EXCEPTION 'counterfoil: what a transaction stages is appended by its COMMIT; leave its constraint deferred'
+        USING ERRCODE = '0A000';
+    END IF;
+    PERFORM pg_notify('cf_staged', '');
     FOR staged IN SELECT id, cf_staged.record FROM {schema}.cf_staged WHERE id >= NEW.id ORDER BY id LOOP
         DELETE FROM {schema}.cf_staged WHERE id = staged.id;
         SELECT * INTO STRICT done FROM {schema}.cf_append(staged.record, own_head, own_delay);

@@ -14,8 +14,8 @@ FROM cf_queues_v1 WHERE route = ANY(%(routes)s::text[]) ORDER BY route, place
 SELECT lease_id, opening_id, token, boot_id, at, renewal, ttl, ends FROM cf_deadline WHERE lease_id = ANY(%(ids)s::text[])
 
 -- name: touched
--- In which conversations something has happened.
-SELECT position, conversation FROM cf_event WHERE position > %s AND position <= %s
+-- In which conversations something has happened, and by which openings.
+SELECT position, conversation, opening_id FROM cf_event WHERE position > %s AND position <= %s
 
 -- name: events
 -- Some events, whole.

@@ -1,6 +1,6 @@
 """
-Stepping a coroutine body: it runs to its end in one step, because awaiting `tx` does not make it yield, and nothing else may be
-awaited.
+Calling the body of a transaction. One that is a coroutine is stepped: it runs to its end in one step, because awaiting `tx` does
+not make it yield, and nothing else may be awaited.
 
 Most of asyncio complains before it yields where no event loop runs, each function in its own words, and a body could go on after
 that. So there is one meanwhile, and a task, which refuse whatever they are asked for.
@@ -15,15 +15,32 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, cast
 
-from counterfoil.domain.errors import InsideTransaction
+from counterfoil.domain.errors import InsideTransaction, InvalidValue
 
-from ..inside import Refuses
+from .callbacks import is_async
+from .inside import Refuses
+from .tx import AsyncTx, Tx
 
 log = logging.getLogger(__name__)
 
 ONLY_TX: Final = (
     "inside a transaction only tx is awaited, because the journal's writer waits meanwhile; do the rest before or after"
 )
+
+
+def call_body(body: Callable[[Any], Any], tx: Tx, transaction: Refuses) -> Any:
+    """Call a body, of either kind, to its end, and return what it returns. Raises `InvalidValue` for one that has not run."""
+    if is_async(body):
+        return finish(body(AsyncTx(tx)), transaction)
+    result = body(tx)
+    if inspect.iscoroutine(result):
+        result.close()
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise InvalidValue(
+            f"the body returned a {type(result).__name__}, of which nothing has run; pass a function that returns when it "
+            "has done its work, or to an AsyncJournal a coroutine function"
+        )
+    return result
 
 
 class Refusing:
