@@ -184,8 +184,10 @@ class Caches:
         self._work = None
         self.nobody_waits = None
 
-    def forget_deadlines_of_others(self, opening_id: int | None) -> None:
-        """Drop the deadlines of other openings, which move them without an event."""
+    def forget_what_moves_without_events(self, opening_id: int | None) -> None:
+        """Drop what others may have changed without an event: their deadlines, and that a scope or a kept answer is absent."""
+        for layered in (self.scopes, self.scope_ids, self.commands):
+            layered.forget_absent()
         others = [
             lease_id
             for lease_id, deadline in self.deadlines.committed.items()

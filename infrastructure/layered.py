@@ -31,6 +31,8 @@ class Layered(Generic[K, V]):
         self._undo = undo
         self._committed: dict[K, V | None] = {}
         self._group: dict[K, V | None] = {}
+        self._absent: set[K] = set()
+        """What was looked for and is not there."""
         self.puts = 0
         """How often anything was put."""
 
@@ -40,6 +42,8 @@ class Layered(Generic[K, V]):
         if key in self._committed:
             return self._committed[key]
         value = self._committed[key] = self._load(key)
+        if value is None:
+            self._absent.add(key)
         return value
 
     @property
@@ -70,6 +74,15 @@ class Layered(Generic[K, V]):
     def fill(self, key: K, value: V | None) -> None:
         """Take in what was committed under a key, as it was loaded."""
         self._committed[key] = value
+        if value is None:
+            self._absent.add(key)
+
+    def forget_absent(self) -> None:
+        """Drop what is known to be absent: somebody else may have put it."""
+        for key in self._absent:
+            if self._committed.get(key, _UNCHANGED) is None:
+                del self._committed[key]
+        self._absent.clear()
 
     def evict(self, key: K) -> None:
         """Drop what was committed under a key: somebody else has written it."""
@@ -81,6 +94,7 @@ class Layered(Generic[K, V]):
         if len(self._committed) > CACHE_ENTRIES:
             for key in list(self._committed)[: CACHE_ENTRIES // 2]:
                 del self._committed[key]
+            self._absent.intersection_update(self._committed)
 
     def rollback(self) -> None:
         self._group.clear()
@@ -88,11 +102,13 @@ class Layered(Generic[K, V]):
     def forget_committed(self) -> None:
         """Drop what was committed: somebody else has written."""
         self._committed.clear()
+        self._absent.clear()
 
     def forget(self) -> None:
         """Drop everything: somebody else has written."""
         self._group.clear()
         self._committed.clear()
+        self._absent.clear()
 
 
 def undo_all(undo: Undo, floor: int = 0) -> None:

@@ -12,7 +12,7 @@ Store: TypeAlias = Literal["sqlite", "memory", "postgres"]
 """Where a journal lies: in a file, in memory, or in a schema."""
 
 ENGINES: Final[tuple[Engine, ...]] = ("sqlite", "postgres")
-USUAL: Final[tuple[Engine, ...]] = ("sqlite",)
+USUAL: Final[tuple[Engine, ...]] = ENGINES
 """The engines on which the tests run when `--engine` names none."""
 
 ONLY: Final[dict[str, Engine]] = {"sqlite_only": "sqlite", "postgres_only": "postgres"}

@@ -34,7 +34,7 @@ from ..unit import OpeningState, Unit
 from .faults import fault
 from .loading import Wanted
 from .reader_pool import ReaderPool
-from .record import Standpoint, record
+from .record import FOLDS, Standpoint, record
 from .store import PostgresStore
 
 CALLS: Final = Names("calls")
@@ -99,9 +99,9 @@ class Drafting:
         opening.opening_id, opening.started = opening_id, True
         try:
             with self._readers.snapshot() as store:
-                row = store.one(CALLS.standpoint)
+                row = store.one(CALLS.standpoint, {"folds": FOLDS})
                 assert row is not None
-                *values, erasures, _ = row
+                *values, erasures, _, _ = row
                 head = Head._make((*values, store.access.journal_key or b""))
                 unit = HostUnit(
                     store=store,

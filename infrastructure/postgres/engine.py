@@ -41,7 +41,7 @@ from .deaths import watch_death
 from .deciding import Decided, decide, is_alone
 from .drafting import Drafting
 from .faults import fault
-from .folding import catch_up, fold_slice
+from .folding import catch_up, catch_up_aside, fold_slice, is_behind
 from .gaps import SLICE
 from .host_transaction import Opening
 from .hosting import PostgresHosting
@@ -52,7 +52,7 @@ from .origin import Origin, where
 from .outside import Elsewhere
 from .pool import Pool
 from .reader_pool import ReaderPool
-from .record import Standpoint, record
+from .record import FOLDS, Standpoint, record
 from .refreshing import refresh
 from .sign import Sign, live_openings
 from .store import PostgresStore
@@ -67,8 +67,6 @@ ENDED: Final = frozenset(("57P01", "57P02", "57P03"))
 """What a server says when it ends a session."""
 GUARDED: Final = "a transaction that is guarded by the lease of this key has not ended yet; try again"
 LOOK_AGAIN_S: Final = 0.01
-ALIVE_S: Final = 0.01
-"""For how long an opening that was seen alive is not looked at again."""
 
 
 class PostgresEngine(Engine):
@@ -97,8 +95,6 @@ class PostgresEngine(Engine):
         self._readers = ReaderPool(address, self._busy)
         self._opening = OpeningState()
         self._dead: set[int] = set()
-        self._alive_until: dict[int, float] = {}
-        """For how long others that were seen alive are taken to be, in seconds of this process's timers."""
         self._head: Head | None = None
         """The head that the caches stand at."""
         self._newest = 0
@@ -145,8 +141,27 @@ class PostgresEngine(Engine):
         """Lend a store to read with, in one snapshot; the projections are at the head of it."""
         refuse_inside()
         self.check_open()
-        with self._faults(), self._readers.snapshot() as store:
-            yield store
+        with self._faults():
+            with self._readers.snapshot() as store:
+                if not is_behind(store):
+                    yield store
+                    return
+            with self._caught_up() as caught_up:
+                yield caught_up
+
+    @contextmanager
+    def _caught_up(self) -> Iterator[Store]:
+        """Lend a store whose projections, which others have left behind, are at the head: for good, or for it alone."""
+        if self.readonly:
+            with self._readers.aside() as store:
+                catch_up_aside(store)
+                yield store
+        else:
+            with self._guard:
+                self._connect()
+                catch_up(self._store)
+            with self._readers.snapshot() as found:
+                yield found
 
     # Writing.
 
@@ -235,7 +250,7 @@ class PostgresEngine(Engine):
         self._caches.nobody_waits = None
         if self._shares_work:
             self._caches.forget_work()
-        self._caches.forget_deadlines_of_others(self._opening.opening_id)
+        self._caches.forget_what_moves_without_events(self._opening.opening_id)
         unit = Unit(
             store=self._store,
             caches=self._caches,
@@ -250,26 +265,31 @@ class PostgresEngine(Engine):
         self._store.lines.begin(unit.changes)
         return unit
 
-    def _look(self) -> None:
-        """Look at the head; what is decided from now on stands on it."""
-        row = self._store.one(CALLS.standpoint)
+    def _look(self) -> bool:
+        """Look at the head, on which stands what is decided from now on; tell whether nothing that is cached does."""
+        row = self._store.one(CALLS.standpoint, {"folds": FOLDS})
         assert row is not None
-        *head, erasures, clock = row
+        *head, erasures, clock, behind = row
+        behind = behind and not self.readonly
+        if behind:
+            catch_up(self._store)
         self._head = Head._make((*head, self._access.journal_key or b""))
         self.clocks.heard(clock)
         self._newest = max(self._newest, self._head.position)
-        if erasures != self._erasures:
-            self._erasures = erasures
-            self._caches.forget()
+        if not behind and erasures == self._erasures:
+            return False
+        self._erasures = erasures
+        self._caches.forget()
+        return True
 
     def _has_moved(self) -> bool:
         """Tell whether others have appended since what is cached was true; afterwards it is true of the newest position."""
         before = self._head
-        self._look()
+        anew = self._look()
         head = self._head
         assert before is not None and head is not None
         refresh(self._store, self._caches, before.position, head.position, self._opening.opening_id)
-        return head.position != before.position
+        return anew or head.position != before.position
 
     def _answer(self, unit: Unit, decided: Decided, wanted: Wanted, part: list[Request[Any]]) -> list[Request[Any]]:
         """Answer those that change nothing, if what they were decided on is the newest state and nothing of it was presumed."""
@@ -430,24 +450,15 @@ class PostgresEngine(Engine):
 
     def is_live(self, opening_id: int) -> bool:
         """Tell whether an opening that has begun lives still; one that was seen dead stays so."""
+        self._refuse_in_child()
         if opening_id in self._dead:
             return False
         if opening_id == self._opening.opening_id:
             return self._sign.opening_id == opening_id
-        now = time.monotonic()
-        if now < self._alive_until.get(opening_id, 0.0):
-            return True
         live = self._ask_for_life(opening_id)
-        if live:
-            self._alive_until[opening_id] = now + ALIVE_S
-        else:
-            self._end_of(opening_id)
+        if not live:
+            self._dead.add(opening_id)
         return live
-
-    def _end_of(self, opening_id: int) -> None:
-        """An opening was seen dead, and stays so."""
-        self._dead.add(opening_id)
-        self._alive_until.pop(opening_id, None)
 
     def _ask_for_life(self, opening_id: int) -> bool:
         with self._faults(), self._readers.lent() as store:
@@ -464,7 +475,7 @@ class PostgresEngine(Engine):
 
     def watch_death(self, opening_id: int, tell: Callable[[], None]) -> Callable[[], None]:
         def ended() -> None:
-            self._end_of(opening_id)
+            self._dead.add(opening_id)
             tell()
 
         return watch_death(self.address, self._origin.schema_oid, opening_id, ended)
@@ -535,10 +546,13 @@ class PostgresEngine(Engine):
             except Exception as error:
                 log.error("a listener raised %s after a commit, which stands", type(error).__name__)
 
-    def check_open(self) -> None:
-        """Raise `ForkedError` in a forked child, and `Closed` once closed."""
+    def _refuse_in_child(self) -> None:
         if os.getpid() != self._pid:
             raise ForkedError("the journal was opened before a fork, by the parent of this process; open it again here")
+
+    def check_open(self) -> None:
+        """Raise `ForkedError` in a forked child, and `Closed` once closed."""
+        self._refuse_in_child()
         if self._closed:
             raise Closed("the journal is closed; open it again")
 
@@ -548,6 +562,9 @@ class PostgresEngine(Engine):
             return
         with self._guard:
             self._closed = True
+            if self._unfolded:
+                with suppress(psycopg.Error):
+                    fold_slice(self._store)  # so that a small journal is left with nothing to fold
             self._store.connection.close()
         self._readers.close()
         self._sign.close()

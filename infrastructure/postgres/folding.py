@@ -13,15 +13,16 @@ from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 
 from ..catching_up import fold_rows
-from ..statements import statements
+from ..statements import Names, statements
 from .gaps import SLICE, folded_by
 from .projection_tables import sql_of
+from .record import FOLDS, INLINE
 from .store import PostgresStore
 
 FOLD: Final = statements("postgres/fold.sql")
 
 AGGREGATED: Final = tuple(projection for projection in BUILT_IN if projection.AGGREGATED)
-INLINE: Final = tuple(projection for projection in BUILT_IN if not projection.AGGREGATED)
+CALLS: Final = Names("calls")
 
 
 def fold_slice(store: PostgresStore) -> bool:
@@ -35,6 +36,25 @@ def catch_up(store: PostgresStore) -> None:
     for projection in INLINE:
         while _fold(store, projection, FOLD.lock):
             pass
+
+
+def is_behind(store: PostgresStore) -> bool:
+    """Tell whether a projection that each append folds was left behind by somebody who does not."""
+    row = store.one(CALLS.behind, {"folds": FOLDS})
+    return row is not None and bool(row[0])
+
+
+def catch_up_aside(store: PostgresStore) -> None:
+    """Bring the projections that are folded by each append to the head in temporary tables, which hide the stored ones."""
+    upto, positions = store.head().position, store.projections()
+    for projection in INLINE:
+        position = positions.get((projection.NAME, projection.VERSION), upto)
+        for statement in sql_of(projection, store.schema).hide:
+            store.connection.execute(statement.encode(), prepare=False)
+        while position < upto:
+            events = store.events_after(position, SLICE)
+            _write(store, projection, fold_rows(projection, folded_by(projection, events), store.row))
+            position = events[-1].position
 
 
 def _fold(store: PostgresStore, projection: Projection[Any], lock: str) -> bool:

@@ -37,6 +37,8 @@ class ProjectionSQL(NamedTuple):
     writer: str
     """The function by which an append writes its rows."""
     select_row: str
+    hide: tuple[str, ...]
+    """A temporary copy of the table in the search path, under the same name."""
     select_rows: str
     """The rows whose first key column is one of a list of texts."""
     select_all: str
@@ -68,6 +70,10 @@ def sql_of(projection: Projection[Any], schema: str) -> ProjectionSQL:
         create=tuple(create),
         writer=_writing_function(projection, schema),
         select_row=f"SELECT {names} FROM {with_values} WHERE {where}",
+        hide=(
+            f"CREATE TEMPORARY TABLE {quoted(projection.table)} ON COMMIT DROP AS SELECT * FROM {quoted(projection.table)}",
+            f"ALTER TABLE pg_temp.{quoted(projection.table)} ADD PRIMARY KEY ({key})",
+        ),
         select_rows=f"SELECT {names} FROM {with_values} WHERE {quoted(keys[0])} = ANY(%s::text[])",
         select_all=f"SELECT {names} FROM {table} ORDER BY {key}",
         put=f"INSERT INTO {with_values} ({names}) VALUES ({', '.join(['%s'] * len(columns))}) {_on_conflict(projection)}",

@@ -10,14 +10,17 @@ from typing import Final
 
 import psycopg
 
+from ..statements import statements
 from .access import Access
 from .connection import Connection
-from .naming import Address
+from .naming import Address, quoted
 from .pool import Pool
 from .showing import show_texts
 from .store import PostgresStore
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+ASIDE: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"
+HIDING: Final = statements("postgres/fold.sql").hiding
 END: Final = "ROLLBACK"
 ALIVE: Final = ""
 """Nothing to execute, which tells whether the connection stands."""
@@ -38,6 +41,17 @@ class ReaderPool(Pool):
         with self._borrowed(SNAPSHOT) as connection:
             try:
                 yield self._store(connection)
+            finally:
+                if os.getpid() == self._pid:
+                    connection.execute(END)
+
+    @contextmanager
+    def aside(self) -> Iterator[PostgresStore]:
+        """Lend a connection as `snapshot` does, on which temporary tables hide the stored ones of their name."""
+        with self._borrowed(ASIDE) as connection:
+            try:
+                connection.execute(HIDING, (f"pg_temp, {quoted(self.address.schema)}",))
+                yield PostgresStore(connection, "pg_temp", self.access, partial(show_texts, self.address, self._busy))
             finally:
                 if os.getpid() == self._pid:
                     connection.execute(END)

@@ -24,7 +24,8 @@ INLINE: Final[tuple[Projection[Any], ...]] = tuple(projection for projection in 
 """The projections whose rows are written with the events."""
 
 _LEASES: Final = "leases"
-_FOLDS: Final = [name_in_record(projection) for projection in INLINE]
+FOLDS: Final = [name_in_record(projection) for projection in INLINE]
+"""What a record calls them."""
 
 _EVENT: Final = (
     "originator_id version type type_version opening_id actor_kind scope_id connection conversation thread actor operation "
@@ -122,14 +123,14 @@ def _events(events: Sequence[tuple[Any, ...]], standpoint: Standpoint) -> dict[s
         "events": as_records(_EVENT, (event[2:17] for event in events)),
         "leaves": _value(b"".join([event[17] for event in events])),
         "conversations": [_value(conversation) for conversation in conversations if conversation is not None],
-        "folds": _FOLDS,
+        "folds": FOLDS,
     }
 
 
 def _written(unit: Unit) -> dict[str, Any]:
     """Return the rows of projections that changed, by what the record calls them."""
     written = {}
-    for projection, name in zip(INLINE, _FOLDS, strict=True):
+    for projection, name in zip(INLINE, FOLDS, strict=True):
         put, gone = [], []
         for key, row in unit.caches.rows[projection.NAME].changed():
             if row is None:

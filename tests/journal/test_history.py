@@ -168,8 +168,8 @@ def test_a_command_that_was_decided_before_another_process_wrote_is_decided_anew
     assert "held" == host.claim(other, admitted).found or claimed.found == "claimed"
     host.settle(one, claimed)
     assert claimed.operation is not None
-    assert "late" == host.run(other, Settle(claimed.operation.operation_id, claimed.fence or 0, Answer("failed"))).found
-    assert "late" == host.settle(one, claimed).found
+    assert "before" == host.run(other, Settle(claimed.operation.operation_id, claimed.fence or 0, Answer("failed"))).found
+    assert "before" == host.settle(one, claimed).found
     assert 1 == host.types(one).count("operation.settled")
 
 
@@ -328,25 +328,26 @@ def folded(store: Store) -> dict[str, list[Any]]:
 
 
 @pytest.mark.contract("PRJ-01")
-def test_what_another_process_did_not_fold_is_folded_before_a_read(busy_journal: str, host: Host) -> None:
-    """In memory when the journal is only read, so that it stays as it is."""
+def test_what_another_process_did_not_fold_is_folded_before_a_read(busy_journal: str, host: Host, engine: Engine) -> None:
+    """In memory when the journal is only read, so that it stays as it is; a writer on PostgreSQL folds it for good."""
     core = host.open(readonly=True)
     live = core.read(folded)
     core.close()
     assert all(live.values())
     reset(busy_journal)
-    for readonly in (True, False):
+    for readonly in (True, False) if engine == "sqlite" else (True,):
         core = host.open(readonly=readonly)
         assert live == core.read(folded)
         assert live == core.read(folded)
         core.close()
     assert [(0,)] == rows(busy_journal, "SELECT max(position) FROM cf_projection")
     assert [(0,)] == rows(busy_journal, "SELECT count(*) FROM cf_unresolved_v1")
+    assert live == host.open().read(folded)
 
 
 @pytest.mark.contract("PRJ-01")
 @pytest.mark.parametrize("opened_before", [True, False])
-def test_what_another_process_did_not_fold_is_folded_before_a_decision(host: Host, opened_before: bool) -> None:
+def test_what_another_process_did_not_fold_is_folded_before_a_decision(host: Host, engine: Engine, opened_before: bool) -> None:
     """The queue, the lease and the binding of a route that are decided upon are those of the events; then nothing is behind."""
     core = host.open()
     first = host.admit(core, "e1")
@@ -363,12 +364,14 @@ def test_what_another_process_did_not_fold_is_folded_before_a_decision(host: Hos
         assert "busy" == host.claim(core, second).found
         host.settle(core, claimed)
         assert "claimed" == host.claim(core, second).found
-    positions = core.read(lambda store: set(store.projections().values()))
-    assert {host.position(core)} == positions
+    late = {projection.NAME for projection in BUILT_IN if projection.AGGREGATED and engine == "postgres"}
+    positions = core.read(Store.projections)
+    assert {host.position(core)} == {position for (name, _), position in positions.items() if name not in late}
     verification = core.read(verify)
     assert verification.agrees, verification
 
 
+@pytest.mark.sqlite_only("on PostgreSQL `schema upgrade` begins a projection, and no opening does")
 @pytest.mark.contract("PRJ-01", "PRJ-05")
 def test_a_projection_that_is_new_in_this_release_is_begun_and_an_unknown_one_left_alone(busy_journal: str, host: Host) -> None:
     """Tables are named by version; what a newer release keeps beside serves on, and is not moved."""

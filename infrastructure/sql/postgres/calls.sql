@@ -2,10 +2,19 @@
 -- The end of the history with what counts up beside it, how often anything was erased, and the server's clock.
 SELECT format, greatest(newest.position, cf_head.position), coalesce(newest.digest, cf_head.digest),
     coalesce(newest.recorded_at, cf_head.recorded_at), epoch, cf_head.opening_id,
-    erasures, cf_clock()
+    erasures, cf_clock(),
+    EXISTS (
+        SELECT FROM cf_projection WHERE cf_projection.position IS NOT NULL AND name || '_v' || version = ANY (%(folds)s::text[])
+    )
 FROM cf_head
 LEFT JOIN (SELECT position, digest, recorded_at FROM cf_event ORDER BY position DESC LIMIT 1) AS newest ON true
 WHERE id = 1
+
+-- name: behind
+-- Whether a projection that each append folds was left behind by somebody who does not.
+SELECT EXISTS (
+    SELECT FROM cf_projection WHERE position IS NOT NULL AND name || '_v' || version = ANY (%(folds)s::text[])
+)
 
 -- name: next_opening
 -- Give a number to an opening that begins. Where the journal is another copy than before, of a dump or a promoted replica, it may lack

@@ -17,3 +17,7 @@ UPDATE cf_projection SET position = %s WHERE name = %s AND version = %s
 -- name: arrive
 -- A projection is at the head, if nobody has appended meanwhile, and is folded by each append from now on.
 SELECT cf_arrive(%s, %s)
+
+-- name: hiding
+-- Temporary tables come first, until the transaction ends.
+SELECT set_config('search_path', %s, true)
