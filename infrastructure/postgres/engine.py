@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -533,9 +533,18 @@ class PostgresEngine(Engine):
     def closed(self) -> bool:
         return self._closed
 
+    @contextmanager
+    def _tried(self) -> Iterator[None]:
+        """What is folded after the appends is folded later where it cannot be now: what a newer release has written, say."""
+        try:
+            yield
+        except (psycopg.Error, ValueError) as error:
+            self._unfolded = 0
+            log.warning("events could not be folded: %s", type(error).__name__)
+
     def tidy(self) -> None:
         """Fold on what is folded after appends, when enough has come together."""
-        with suppress(psycopg.Error), self._guard:
+        with self._tried(), self._guard:
             while self._unfolded >= SLICE and not self._store.connection.closed:
                 self._unfolded = self._unfolded - SLICE if fold_slice(self._store) else 0
 
@@ -563,7 +572,7 @@ class PostgresEngine(Engine):
         with self._guard:
             self._closed = True
             if self._unfolded:
-                with suppress(psycopg.Error):
+                with self._tried():
                     fold_slice(self._store)  # so that a small journal is left with nothing to fold
             self._store.connection.close()
         self._readers.close()

@@ -47,8 +47,8 @@ def is_behind(store: PostgresStore) -> bool:
 def catch_up_aside(store: PostgresStore) -> None:
     """Bring the projections that are folded by each append to the head in temporary tables, which hide the stored ones."""
     upto, positions = store.head().position, store.projections()
-    for projection in INLINE:
-        position = positions.get((projection.NAME, projection.VERSION), upto)
+    for projection in BUILT_IN:
+        position = upto if projection.AGGREGATED else positions.get((projection.NAME, projection.VERSION), upto)
         for statement in sql_of(projection, store.schema).hide:
             store.connection.execute(statement.encode(), prepare=False)
         while position < upto:

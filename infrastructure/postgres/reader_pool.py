@@ -51,7 +51,8 @@ class ReaderPool(Pool):
         with self._borrowed(ASIDE) as connection:
             try:
                 connection.execute(HIDING, (f"pg_temp, {quoted(self.address.schema)}",))
-                yield PostgresStore(connection, "pg_temp", self.access, partial(show_texts, self.address, self._busy))
+                show = partial(show_texts, self.address, self._busy)
+                yield PostgresStore(connection, "pg_temp", self.access, show, stored_in=self.address.schema)
             finally:
                 if os.getpid() == self._pid:
                     connection.execute(END)

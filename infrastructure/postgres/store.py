@@ -45,10 +45,16 @@ class PostgresStore(Store):
         schema: str,
         access: Access | None = None,
         show: Callable[[list[int]], dict[int, bytes]] | None = None,
+        stored_in: str | None = None,
     ) -> None:
-        """`access` is asked for unless it is known; `show` gives texts to a role that may not read them, and records that."""
+        """
+        `stored_in` names the schema of the journal where `schema` is one of tables that hide its own.
+
+        `access` is asked for unless it is known; `show` gives texts to a role that may not read them, and records that.
+        """
         self.connection = connection
         self.schema = schema
+        self._stored_in = stored_in or schema
         self._access = access
         self._show = show
         self.reads = 0
@@ -109,7 +115,7 @@ class PostgresStore(Store):
         return [projection.ROW(*row) for row in found]
 
     def rows_of(self, projection: Projection[Any]) -> Iterator[SQLRow]:
-        return iter(self.connection.execute(sql_of(projection, self.schema).select_all, binary=True))
+        return iter(self.connection.execute(sql_of(projection, self._stored_in).select_all, binary=True))
 
     def extent(self) -> tuple[str, int, str]:
         return "schema", self.count(VERIFY.tables), "tables"

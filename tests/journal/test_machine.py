@@ -129,7 +129,7 @@ class JournalMachine(RuleBasedStateMachine):
         message.phase, message.reply = "ended", "pending" if replies else "none"
         self.chats[name].executing = None
         again = self.run(Settle(message.operation_id, message.fence, Answer("failed")))
-        assert "late" == again.found
+        assert "before" == again.found
 
     @rule(name=CONVERSATIONS, event=integers(0, 7), outcome=sampled_from(["delivered", "delivery_failed", "delivery_unknown"]))
     def mark(self, name: str, event: int, outcome: Any) -> None:

@@ -13,6 +13,7 @@ from counterfoil.domain.errors import InvalidValue, JournalDamaged
 from counterfoil.domain.framing import GENESIS
 from counterfoil.infrastructure.commands.erasure import EraseScope, EraseSubject
 from counterfoil.infrastructure.commands.recording import RecordForeign
+from counterfoil.infrastructure.commands.turn import GiveUp
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.rows import EventRow
 from counterfoil.infrastructure.store import Store
@@ -381,7 +382,7 @@ def test_an_erased_text_leaves_the_chain_as_it_was(core: Core, host: Host) -> No
 
 def test_a_late_answer_leaves_a_journal_that_agrees(core: Core, host: Host) -> None:
     claimed = host.claim(core, host.admit(core, "e1"))
-    host.settle(core, claimed)
     assert claimed.operation is not None
+    host.run(core, GiveUp(claimed.operation.operation_id, "operator"))
     assert "late" == host.settle(core, claimed).found
     assert core.read(verify).agrees
