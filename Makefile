@@ -20,7 +20,7 @@ demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
