@@ -111,7 +111,7 @@ def event(event_id: str = "4711") -> dict[str, str]:
     return {"connection": "tg", "conversation": "chat-1", "actor": "ann", "event_id": event_id, "text": QUESTION}
 
 
-@pytest.mark.contract("RUN-04", "RPL-01")
+@pytest.mark.contract("OBX-01", "RUN-04", "RPL-01")
 async def test_the_order_and_the_reply_commit_together_and_then_it_is_sent(postgres: Postgres, schema: str) -> None:
     async with open_house(postgres, schema) as (house, runtime):
         admission = await runtime.admit(event())

@@ -474,7 +474,7 @@ def test_two_of_whom_each_begins_the_scope_of_the_same_people(shop: Shop) -> Non
     assert shop.events == ["2"]
 
 
-@pytest.mark.contract("LCK-16")
+@pytest.mark.contract("OBX-01", "LCK-16")
 def test_nobody_waits_for_a_host_that_dawdles(shop: Shop) -> None:
     """For two seconds it has decided, staged and locked; others append all the while, in its conversation too."""
     longest, counted, stop = 0.0, 0, threading.Event()
