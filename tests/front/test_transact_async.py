@@ -380,7 +380,10 @@ async def test_a_body_that_was_begun_completes_without_its_caller(url: str) -> N
         with pytest.raises(asyncio.CancelledError):
             await task
         go.set()
-        assert ["tea"] == await orders(shop)
+        async with asyncio.timeout(30):
+            while not (left := await orders(shop)):  # on PostgreSQL it runs beside whoever asks
+                pass
+        assert ["tea"] == left
 
 
 async def test_it_is_refused_where_all_commands_are(journal_url: str) -> None:
