@@ -67,3 +67,9 @@ def text_of(engine: str, statement: Statement) -> str:
     """Return an engine's text of a statement."""
     text: str = getattr(statements(f"{engine}/{statement.file}.sql"), statement.name)
     return text
+
+
+def read_all(engine: str) -> None:
+    """Read what an engine executes now, and not when it is first needed: a host may have given up its rights until then."""
+    for file in files(__package__).joinpath("sql", engine).iterdir():
+        statements(f"{engine}/{file.name}")

@@ -13,7 +13,7 @@ from counterfoil.domain.event import Committed
 from counterfoil.projections.projection import Key, Projection
 
 from ..rows import Head, SQLRow
-from ..statements import Names, Statement, text_of
+from ..statements import Names, Statement, read_all, text_of
 from ..store import READ, Store, Values
 from .access import Access, access_of
 from .gaps import gap_of
@@ -26,6 +26,8 @@ TEXTS: Final = Names("texts")
 LOCKS: Final = "locks"
 _WITHOUT_IDS: Final = {name: Statement("blind", name) for name in ("holders", "waiters")}
 """What a role reads in the place of these that sees no ids."""
+
+read_all("postgres")
 
 
 class PostgresStore(Store):

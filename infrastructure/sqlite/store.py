@@ -15,7 +15,7 @@ from counterfoil.projections.catalogue import BUILT_IN
 from counterfoil.projections.projection import Key, Projection
 
 from ..rows import SQLRow
-from ..statements import Statement, statements, text_of
+from ..statements import Statement, read_all, statements, text_of
 from ..store import Store, Values
 from ..unit import Unit
 from .crossing import Connection, gate
@@ -75,6 +75,9 @@ def _connect(path: Path | None, mode: str, busy_us: int) -> Connection:
 def _json(values: list[Any]) -> str:
     """Return a list as statements compare with it: text by itself, bytes by `hex(column)`."""
     return json.dumps([value.hex().upper() if isinstance(value, bytes) else value for value in values])
+
+
+read_all("sqlite")
 
 
 class SQLiteStore(Store):
