@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from counterfoil.infrastructure.bench import sizes
-from counterfoil.infrastructure.bench.lines import LINES, NAMES, TINYSTORE, Line, without_tinystore
+from counterfoil.infrastructure.bench.lines import IN_FILES, TINYSTORE, Line, without_tinystore
 from counterfoil.infrastructure.bench.lock_party import Block
 from counterfoil.infrastructure.bench.parties import NotInOrder, hand_overs
 from counterfoil.infrastructure.bench.results import percentile, result, summary
@@ -19,6 +19,8 @@ TINY = sizes.Sizes(
     rounds=2,
     callers=4,
     admissions=20,
+    processes=2,
+    before=20,
     raw_rows=20,
     threads=2,
     saves=6,
@@ -98,7 +100,7 @@ def test_bench_prints_one_object_and_leaves_nothing(folder: Path) -> None:
     """Every line has its medians, spreads and bounds, beside what the figures depend on."""
     document = measured("--folder", folder)
 
-    lines = without_tinystore(LINES)
+    lines = without_tinystore(IN_FILES)
     assert [line.name for line in lines] == [row["name"] for row in document["rows"]]
     for row, line in zip(document["rows"], lines, strict=True):
         assert 0 < row["value"]["low"] <= row["value"]["median"] <= row["value"]["high"]
@@ -153,7 +155,7 @@ def test_locks_are_compared_with_tinystore_where_its_python_is_named(folder: Pat
 
     assert {"lock alone", "locks", *TINYSTORE} == document["samples"].keys()
     assert {TINY.rounds} == {len(samples) for samples in document["samples"].values()}
-    assert [line.against for line in LINES if line.name in ("lock", "locks")] == [row["against"] for row in document["rows"]]
+    assert [line.against for line in IN_FILES if line.name in ("lock", "locks")] == [row["against"] for row in document["rows"]]
     assert all(row["ratio"]["median"] > 0 for row in document["rows"])
     assert document["tinystore"].startswith("7 on Python 3.")
 
@@ -211,12 +213,6 @@ def test_failed_measurement_leaves_nothing(folder: Path, monkeypatch: pytest.Mon
 
     assert isinstance(run("--quick", "--only", "alone", "--folder", folder).exception, KeyError)
     assert [] == list(folder.iterdir())
-
-
-def test_every_name_has_a_line() -> None:
-    """What `--only` takes are the names of lines, each once."""
-    assert len(set(NAMES)) == len(NAMES)
-    assert set(NAMES) == {line.name for line in LINES}
 
 
 def test_ratio_is_taken_within_a_round() -> None:

@@ -1,9 +1,9 @@
-"""A plain application of the `eventsourcing` library: one aggregate, its default JSON, its SQLite recorder."""
+"""A plain application of the `eventsourcing` library: one aggregate, its default JSON, its recorder of SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import perf_counter
 from uuid import UUID
 
@@ -42,10 +42,9 @@ class Message(Aggregate):
         self.revision = revision
 
 
-def create_and_save(folder: Path, *, threads: int, count: int) -> Sample:
-    """Measure the rate at which threads create and save aggregates."""
-    path = folder / "application.sqlite"
-    application = Application[UUID](env={"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": str(path)})
+def create_and_save(env: Mapping[str, str], *, threads: int, count: int) -> Sample:
+    """Measure the rate at which threads create and save aggregates in an application that is configured so."""
+    application = Application[UUID](env=env)
     todo = iter([workload.saved_fields(number) for number in range(count)])
 
     def caller() -> None:

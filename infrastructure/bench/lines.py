@@ -26,6 +26,11 @@ CellName: TypeAlias = Literal[
     "kill",
     "pages",
     "idle",
+    "together",
+    "beside nothing",
+    "beside a reader",
+    "beside a query",
+    "beside a host",
 ]
 
 TINYSTORE: Final = frozenset[CellName](
@@ -70,7 +75,7 @@ PAGES: Final = Line(
 )  # fmt: skip
 """Only on Linux: elsewhere nobody tells how much a process reads."""
 
-LINES: Final = (
+IN_FILES: Final = (
     Line(
         "admissions", "admissions a second, 256 callers", "/s", "admissions", "rate", 4, 8, True,
         "create and save in a plain eventsourcing application, 16 threads", "application", "rate",
@@ -119,7 +124,53 @@ LINES: Final = (
     *((PAGES,) if sys.platform == "linux" else ()),
 )  # fmt: skip
 
-NAMES: Final = tuple(dict.fromkeys(line.name for line in LINES))
+IN_SCHEMAS: Final = (
+    Line(
+        "admissions", "admissions a second, 256 callers", "/s", "admissions", "rate", 8, 20, True,
+        "create and save in a plain eventsourcing application, 16 threads", "application", "rate",
+    ),
+    Line("latency", "p50 of these admissions", "ms", "admissions", "p50", None, None),
+    Line("latency", "p95 of these admissions", "ms", "admissions", "p95", None, None),
+    Line("latency", "p99 of these admissions", "ms", "admissions", "p99", None, None),
+    Line(
+        "together", "the same from four processes together", "/s", "together", "rate", 1, 1.5, True,
+        "one process alone", "admissions", "rate",
+    ),
+    Line(
+        "alone", "one admission, one caller alone", "µs", "alone", "median", 3, 1.5, False,
+        "raw INSERT, committed", "raw alone", "median",
+    ),
+    Line("turns", "complete turns a second, 256 routes", "/s", "turns", "rate", 500, 2_000, True),
+    Line("size", "journal size of a complete turn, text aside", "bytes", "turns", "bytes", None, None),
+    Line(
+        "reader", "admissions a second beside a slow reader", "/s", "beside a reader", "rate", 0.8, 0.95, True,
+        "beside nothing", "beside nothing", "rate",
+    ),
+    Line("reader", "longest wait of these admissions", "ms", "beside a reader", "longest", None, None, False,
+         "beside nothing", "beside nothing", "longest"),
+    Line(
+        "query", "admissions a second beside a long query", "/s", "beside a query", "rate", 0.8, 0.95, True,
+        "beside nothing", "beside nothing", "rate",
+    ),
+    Line("query", "longest wait of these admissions", "ms", "beside a query", "longest", None, None, False,
+         "beside nothing", "beside nothing", "longest"),
+    Line(
+        "host", "admissions a second while a host's transaction is open", "/s", "beside a host", "rate", 0.8, 0.95, True,
+        "beside nothing", "beside nothing", "rate",
+    ),
+    Line("host", "longest wait of these admissions", "ms", "beside a host", "longest", None, None, False,
+         "beside nothing", "beside nothing", "longest"),
+    Line("lock", "a key taken and let go, one after the other", "µs", "lock alone", "median", None, None),
+    Line("locks", "keys taken and let go a second, 50 tasks, 50 keys", "/s", "locks", "rate", None, None, True),
+    Line("handover", "p99 of a hand-over, 50 waiters in 5 processes", "ms", "handover", "p99", None, None),
+    Line("kill", "from SIGKILL of a holder to the next grant", "ms", "kill", "median", None, None),
+    Line("idle", "of a core, used by a process that only waits", "%", "idle", "share", None, None),
+)  # fmt: skip
+
+
+def names(lines: tuple[Line, ...]) -> tuple[str, ...]:
+    """Return what `--only` takes, each once."""
+    return tuple(dict.fromkeys(line.name for line in lines))
 
 
 def cells_of(lines: tuple[Line, ...]) -> tuple[CellName, ...]:

@@ -1,7 +1,8 @@
 """
-A process that stands in line for keys of locks: `python -m counterfoil.infrastructure.bench.lock_party JOURNAL`.
+A process that stands in line for keys of locks: `python -m counterfoil.infrastructure.bench.lock_party`.
 
-It does what lines on its standard input say, and when there are no more it waits until its blocks have ended:
+The first line of its standard input names the journal. It does what the others say, and when there are no more it waits until its
+blocks have ended:
 
 - `wait KEY PLACE`: wait for the key, enter the block and leave it; at the end of all a line of JSON tells of each;
 - `hold KEY`: hold the key until there are no more lines; a line tells that it is held;
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from typing import NamedTuple
@@ -53,9 +55,9 @@ async def measure(seconds: float) -> None:
     print((time.process_time() - used) / (time.monotonic() - began), flush=True)
 
 
-async def main(path: str) -> None:
+async def main() -> None:
     loop, ended, blocks = asyncio.get_running_loop(), asyncio.Event(), []
-    async with open_async(path, limits=workload.LIMITS) as journal, asyncio.TaskGroup() as tasks:
+    async with open_async(sys.stdin.readline().rstrip("\n"), limits=workload.LIMITS) as journal, asyncio.TaskGroup() as tasks:
         lock = journal.lock(takes.NAME, ttl=takes.TTL)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             match line.split():
@@ -70,4 +72,5 @@ async def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who has started this ends it
+    asyncio.run(main())

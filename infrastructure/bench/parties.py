@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from time import monotonic_ns, perf_counter
 from typing import IO, Final, NamedTuple
@@ -20,7 +19,9 @@ from . import takes, workload
 from .lock_party import Block
 from .results import Sample, percentile
 
-PROGRAM: Final = (sys.executable, "-m", "counterfoil.infrastructure.bench.lock_party")
+LOCKS: Final = "lock_party"
+ADMISSIONS: Final = "admission_party"
+"""Programs that parties run."""
 KEY: Final = "key"
 PATIENCE: Final = 60.0
 """Seconds for what takes moments."""
@@ -31,7 +32,7 @@ class NotInOrder(Exception):
 
 
 class Party(NamedTuple):
-    """A process that stands in line for keys of the same journal."""
+    """A process that works on the same journal."""
 
     process: subprocess.Popen[str]
     told: IO[str]
@@ -54,24 +55,27 @@ class Party(NamedTuple):
 
 
 @contextmanager
-def party(path: Path) -> Iterator[Party]:
-    """Start a process, and see that it is gone afterwards."""
+def party(url: str, program: str) -> Iterator[Party]:
+    """Start a process, and see that it is gone afterwards. Which journal is not seen by who lists processes."""
     pipe = subprocess.PIPE
-    with subprocess.Popen((*PROGRAM, path), stdin=pipe, stdout=pipe, text=True) as process:
+    command = (sys.executable, "-m", f"{__package__}.{program}")
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
+        started = Party(process, process.stdin, process.stdout)
         try:
-            yield Party(process, process.stdin, process.stdout)
+            started.tell(url)
+            yield started
         finally:
             process.kill()
 
 
-def handover(folder: Path, *, processes: int, waiters: int, passes: int) -> Sample:
+def handover(url: str, *, processes: int, waiters: int, passes: int) -> Sample:
     """
     Measure how long a key takes from the end of each block to the next block, which is in another process.
 
     Raises `NotInOrder` unless the key was given to one at a time, strictly in the order in which they came.
     """
-    blocks = asyncio.run(_handover(folder / "line.sqlite", processes, waiters, passes + 1))
+    blocks = asyncio.run(_handover(url, processes, waiters, passes + 1))
     times = sorted(hand_overs(blocks)[waiters + 1 :])  # the first pass warms up
     return {"median": median(times), "p99": percentile(times, 99)}
 
@@ -86,13 +90,13 @@ def hand_overs(blocks: Sequence[Block]) -> list[float]:
     return times
 
 
-async def _handover(path: Path, processes: int, waiters: int, passes: int) -> list[Block]:
+async def _handover(url: str, processes: int, waiters: int, passes: int) -> list[Block]:
     """Return the blocks in the order of their fences; this process holds the key before each pass."""
     blocks: list[Block] = []
-    async with open_async(path, limits=workload.LIMITS) as journal:
+    async with open_async(url, limits=workload.LIMITS) as journal:
         lock = journal.lock(takes.NAME, ttl=takes.TTL)
         with ExitStack() as stack:
-            parties = [stack.enter_context(party(path)) for _ in range(processes)]
+            parties = [stack.enter_context(party(url, LOCKS)) for _ in range(processes)]
             for first in range(0, passes * (waiters + 1), waiters + 1):
                 async with lock.hold(KEY, wait="10m") as lease:
                     entered = monotonic_ns()
@@ -106,17 +110,17 @@ async def _handover(path: Path, processes: int, waiters: int, passes: int) -> li
     return sorted(blocks)
 
 
-def kill(folder: Path, *, count: int) -> Sample:
+def kill(url: str, *, count: int) -> Sample:
     """Measure how long after its holder was killed a key is given to who waits for it, in another process."""
-    return {"median": median(asyncio.run(_kill(folder / "kill.sqlite", count))) * 1e3}
+    return {"median": median(asyncio.run(_kill(url, count))) * 1e3}
 
 
-async def _kill(path: Path, count: int) -> list[float]:
+async def _kill(url: str, count: int) -> list[float]:
     times = []
-    async with open_async(path, limits=workload.LIMITS) as journal:
+    async with open_async(url, limits=workload.LIMITS) as journal:
         lock = journal.lock(takes.NAME, ttl=takes.TTL)
         for _ in range(count):
-            with party(path) as holder:
+            with party(url, LOCKS) as holder:
                 holder.tell(f"hold {KEY}")
                 await holder.hear()
                 waiter = asyncio.create_task(_granted(lock))
@@ -133,15 +137,15 @@ async def _granted(lock: AsyncLock) -> float:
         return perf_counter()
 
 
-def idle(folder: Path, *, seconds: float) -> Sample:
+def idle(url: str, *, seconds: float) -> Sample:
     """Measure which share of a core a process uses that has a journal open and waits for a key."""
-    return {"share": asyncio.run(_idle(folder / "idle.sqlite", seconds)) * 100}
+    return {"share": asyncio.run(_idle(url, seconds)) * 100}
 
 
-async def _idle(path: Path, seconds: float) -> float:
-    async with open_async(path, limits=workload.LIMITS) as journal:
+async def _idle(url: str, seconds: float) -> float:
+    async with open_async(url, limits=workload.LIMITS) as journal:
         lock = journal.lock(takes.NAME, ttl=takes.TTL)
-        with party(path) as waiter:
+        with party(url, LOCKS) as waiter:
             async with lock.hold(KEY):
                 waiter.tell(f"wait {KEY} 0")
                 await _in_line(lock, 1)

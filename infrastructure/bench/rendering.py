@@ -19,9 +19,7 @@ def document(report: Report) -> dict[str, Any]:
         "settings": report.settings,
         "limits": report.limits,
         "sizes": report.sizes._asdict(),
-        "large_events": report.large_events,
-        "long_history": report.long_history,
-        "tinystore": report.tinystore,
+        **report.prepared,
         "rows": [_object(found) for found in report.results],
         "samples": {cell: [dict(sample) for sample in samples] for cell, samples in report.samples.items()},
     }
@@ -74,13 +72,10 @@ def rows(report: Report) -> Iterator[tuple[str, ...]]:
 def facts(report: Report) -> Iterator[str]:
     """Yield what the figures were measured on, and how."""
     yield "Medians of the rounds, with the lowest and the highest; a ratio is taken within each round."
-    if report.large_events is not None:
-        yield f"large journal: {report.large_events:,} events"
-    if report.long_history is not None:
-        yield f"long history: {report.long_history:,} events"
-    if report.tinystore is not None:
-        yield f"TinyStore: {report.tinystore}"
-    elif any(found.line.against and found.other is None for found in report.results):
+    for name, value in report.prepared.items():
+        if value is not None:
+            yield f"{name.replace('_', ' ')}: {value:,}" if isinstance(value, int) else f"{name}: {value}"
+    if any(found.line.against and found.other is None for found in report.results):
         yield "TinyStore: none, because no --tinystore names a Python that has it"
     for name, values in (
         ("done", report.sizes._asdict()),

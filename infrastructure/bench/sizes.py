@@ -12,6 +12,10 @@ class Sizes(NamedTuple):
     callers: int
     """Tasks that admit at the same time."""
     admissions: int
+    processes: int
+    """Processes that share the callers and the admissions of one."""
+    before: int
+    """Admissions that were there before others read the journal."""
     raw_rows: int
     """Rows of the raw group commit."""
     threads: int
@@ -44,6 +48,8 @@ FULL: Final = Sizes(
     rounds=5,
     callers=256,
     admissions=8_000,
+    processes=4,
+    before=4_000,
     raw_rows=16_000,
     threads=16,
     saves=2_500,
@@ -66,6 +72,7 @@ FULL: Final = Sizes(
 QUICK: Final = FULL._replace(
     rounds=3,
     admissions=4_000,
+    before=2_000,
     raw_rows=8_000,
     saves=1_000,
     alone=200,

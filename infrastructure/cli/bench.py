@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from counterfoil.infrastructure.bench.lines import LINES, NAMES
+from counterfoil.infrastructure.bench.lines import IN_FILES, IN_SCHEMAS, names, without_tinystore
 
-from .options import json_option
+from .options import JournalURL, json_option
 from .printing import print_json, print_table
+
+if TYPE_CHECKING:
+    from counterfoil.infrastructure.bench.rounds import Place
+    from counterfoil.infrastructure.bench.tinystore import TinyStore
+
+NAMES = names(IN_FILES + IN_SCHEMAS)
 
 
 @click.command(epilog="docs/performance.md tells what each line means.")
+@click.argument("url", type=JournalURL(), required=False)
 @click.option("--quick", is_flag=True, help="Do less of everything: a minute instead of several, and figures that vary more.")
 @click.option(
     "--only",
     type=click.Choice(NAMES),
     multiple=True,
     metavar="NAME",
-    help=f"Measure only this line; may be given again. One of {', '.join(NAMES)}.",
+    help=f"Measure only these lines; may be given again. One of {', '.join(NAMES)}.",
 )
 @click.option(
     "--rounds",
@@ -42,17 +51,25 @@ from .printing import print_json, print_table
 )
 @json_option("one JSON object with every sample")
 def bench(
-    quick: bool, only: tuple[str, ...], number: int | None, folder: Path | None, python: Path | None, as_json: bool
+    url: str | None,
+    quick: bool,
+    only: tuple[str, ...],
+    number: int | None,
+    folder: Path | None,
+    python: Path | None,
+    as_json: bool,
 ) -> None:
     """
-    Measure the journal on this machine.
+    Measure journals on this machine: in files, or on PostgreSQL in the database that URL names.
 
-    Everything is measured in interleaved rounds on fresh files, with a sync at every commit, beside what it is compared with: a
-    plain application of the eventsourcing library, SQLite without a journal, and TinyStore where --tinystore names one. Read the
-    ratios: figures of another machine, or of another hour, say little. What a line must reach decides nothing about the exit
-    status.
+    Everything is measured in interleaved rounds on fresh journals, with a sync at every commit, beside what it is compared with:
+    a plain application of the eventsourcing library, the database without a journal, and TinyStore where --tinystore names one.
+    Read the ratios: figures of another machine, or of another hour, say little. What a line must reach decides nothing about the
+    exit status.
 
-    All of it takes some minutes, and a gigabyte in the folder for journals of a million events; --quick needs a tenth of that.
+    In files all of it takes some minutes, and a gigabyte in the folder for journals of a million events; --quick needs a tenth of
+    that. On PostgreSQL each measurement makes a schema of its own, counterfoil_bench_…, and drops it; nothing else in the
+    database is touched, whichever schema the URL names.
     """
     from counterfoil.infrastructure.bench import sizes
     from counterfoil.infrastructure.bench.progress import Progress
@@ -60,15 +77,26 @@ def bench(
     from counterfoil.infrastructure.bench.rounds import measure
     from counterfoil.infrastructure.bench.tinystore import TinyStore, TinyStoreFails
 
-    chosen = sizes.QUICK if quick else sizes.FULL
-    chosen = chosen._replace(rounds=number or chosen.rounds)
-    lines = tuple(line for line in LINES if not only or line.name in only)
+    lines = IN_FILES if url is None else IN_SCHEMAS
+    for name in only:
+        if name not in names(lines):
+            raise click.BadParameter(
+                f"{name} is measured {'on PostgreSQL: name a URL' if url is None else 'in files alone'}", param_hint="'--only'"
+            )
+    if url is not None and (folder is not None or python is not None):
+        raise click.UsageError("--folder and --tinystore are for journals in files: leave them out, or the URL")
     try:
         tinystore = None if python is None else TinyStore(python)
     except TinyStoreFails as error:
         raise click.BadParameter(str(error), param_hint="'--tinystore'") from None
-    with Progress() as say:
-        report = measure(lines, chosen, folder, tinystore, say)
+    chosen = sizes.QUICK if quick else sizes.FULL
+    chosen = chosen._replace(rounds=number or chosen.rounds)
+    if tinystore is None:
+        lines = without_tinystore(lines)
+    with ExitStack() as stack:
+        place = _files(stack, folder, tinystore) if url is None else _schemas(stack, url)
+        say = stack.enter_context(Progress())
+        report = measure(tuple(line for line in lines if not only or line.name in only), chosen, place, say)
     if as_json:
         print_json(document(report))
         return
@@ -76,3 +104,15 @@ def bench(
     click.echo()
     for fact in facts(report):
         click.echo(fact)
+
+
+def _files(stack: ExitStack, folder: Path | None, tinystore: TinyStore | None) -> Place:
+    from counterfoil.infrastructure.bench.in_files import Files, scratch
+
+    return Files(stack.enter_context(scratch(folder)), tinystore)
+
+
+def _schemas(stack: ExitStack, url: str) -> Place:
+    from counterfoil.infrastructure.bench.in_schemas import Schemas, connected
+
+    return Schemas(url, stack.enter_context(connected(url)))

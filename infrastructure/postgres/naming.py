@@ -85,6 +85,13 @@ def without_password(url: str) -> str:
     return f"postgresql://{name}{'@' if name else ''}{place}{'?' if kept else ''}{'&'.join(kept)}"
 
 
+def with_schema(url: str, schema: str) -> str:
+    """Return a URL that was parsed, of another schema in the same database."""
+    user, place, query = _split(url[len(_scheme(url)) + len("://") :])
+    passed = _take_schema(query)[1]
+    return f"postgresql://{user}{place}?{passed}{'&' if passed else ''}schema={quote(schema, safe='')}"
+
+
 def quoted(name: str) -> str:
     """Return a name as it stands in SQL."""
     return '"' + name.replace('"', '""') + '"'
