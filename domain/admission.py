@@ -49,7 +49,9 @@ class Admission:
     """A repeat came with another text than the first, which is the one that counts."""
 
     def placed(self, placing: Placing) -> Admission:
-        return self if self.position is None else replace(self, position=placing.position(self.position))
+        if self.position is None or not placing.positions:
+            return self
+        return replace(self, position=placing.position(self.position))
 
     @property
     def retryable(self) -> bool:

@@ -7,7 +7,7 @@ appended first. Nothing that is hashed holds any; states, rows and answers do.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self
 
 from .lock import fence_of, position_of
 
@@ -38,10 +38,15 @@ class Placing(NamedTuple):
         return fence_of(self.epoch, position + self.positions) if position > self.seen else fence
 
 
-@runtime_checkable
 class Placed(Protocol):
     """A state or an answer that holds places."""
 
     def placed(self, placing: Placing) -> Self:
         """Return it with its real places."""
         ...
+
+
+def placed(value: Any, placing: Placing) -> Any:
+    """Return a state or an answer with its real places, if it is `Placed`."""
+    move = getattr(value, "placed", None)
+    return value if move is None else move(placing)

@@ -61,10 +61,14 @@ class Entry(NamedTuple):
         return self.grant is None
 
     def placed(self, placing: Placing) -> Entry:
-        return self._replace(
-            operation=placing.position(self.operation),
-            place=placing.position(self.place),
-            entered_at=placing.time(self.entered_at),
+        return Entry(
+            placing.position(self.operation),
+            self.operation_id,
+            placing.position(self.place),
+            self.opening_id,
+            placing.time(self.entered_at),
+            self.grant,
+            self.claimed_by,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from counterfoil.domain.identity import Scope
@@ -220,9 +220,22 @@ def _key_of(projection: Projection[Any], row: Any) -> Key:
 
 def placed_row(projection: Projection[Any], placing: Placing, row: Any) -> Any:
     """Return a row of a projection with its real places."""
-    places = {name: placing.position(value) for name in projection.POSITIONS if (value := getattr(row, name)) is not None}
-    places |= {name: placing.time(value) for name in projection.TIMES if (value := getattr(row, name)) is not None}
-    return row._replace(**places) if places else row
+    positions, times = _places_of(type(projection))
+    values = list(row)
+    for column in positions:
+        if values[column] is not None:
+            values[column] = placing.position(values[column])
+    for column in times:
+        if values[column] is not None:
+            values[column] = placing.time(values[column])
+    return row._make(values)
+
+
+@cache
+def _places_of(projection: type[Projection[Any]]) -> tuple[list[int], list[int]]:
+    """Return which columns hold positions, and which hold times."""
+    columns = projection.ROW._fields
+    return [columns.index(name) for name in projection.POSITIONS], [columns.index(name) for name in projection.TIMES]
 
 
 def _row_loader(store: Store, projection: Projection[Any]) -> Any:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from counterfoil.domain.event import Recorded
+
 
 class Changes:
     """What a group writes beside rows that are cached, in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
+        self.decoded: list[Recorded] = []
+        """The same events as they were decided, where the append may move them."""
         self.payloads: list[tuple[int, bytes, bytes]] = []
         self.erased: list[tuple[int]] = []
         self.external_ids: list[tuple[int, str]] = []
@@ -22,6 +26,7 @@ class Changes:
         self._all: tuple[list[Any], ...] = (
             self.rings,
             self.events,
+            self.decoded,
             self.payloads,
             self.erased,
             self.external_ids,

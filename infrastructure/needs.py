@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from counterfoil.domain.identity import Scope
 
@@ -23,15 +24,16 @@ class Needs(NamedTuple):
     """That of the operations, which most probably begin with the command, and of the routes."""
 
 
-@runtime_checkable
-class Foresees(Protocol):
+class Foresees(ABC):
     """A command that knows beforehand what it reads. It may read more, and what it names may be loaded already."""
+
+    __slots__ = ()
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
         """The scopes that it is about; they are loaded before it is asked for the rest."""
-        ...
+        return ()
 
+    @abstractmethod
     def needs(self, unit: Unit) -> Needs:
         """Return what it is about to read."""
-        ...

@@ -176,7 +176,10 @@ class Unit(States, Scopes):
         self.changes.events.append(
             (position, recorded_at, originator_id, version, event_type, type_version, *header, state, digest)
         )
-        return Recorded(position, recorded_at, originator_id, version, header, event)
+        recorded = Recorded(position, recorded_at, originator_id, version, header, event)
+        if self.ahead:
+            self.changes.decoded.append(recorded)
+        return recorded
 
     # Lines of locks.
 

@@ -17,6 +17,7 @@ from counterfoil.infrastructure.postgres.connecting import connect
 from counterfoil.infrastructure.postgres.folding import fold_slice
 from counterfoil.infrastructure.postgres.naming import parse
 from counterfoil.infrastructure.postgres.store import PostgresStore
+from counterfoil.infrastructure.postgres.unfolded import Unfolded
 from counterfoil.infrastructure.postgres.verifying import verify_schema
 from counterfoil.infrastructure.rows import EventRow
 from counterfoil.infrastructure.sqlite.verifying import verify_file
@@ -51,7 +52,7 @@ def fold(url: str) -> None:
     if is_postgres(url):
         address = parse(url)
         with connect(address, purpose="writer", busy_us=5_000_000) as connection:
-            while fold_slice(PostgresStore(connection, address.schema)):
+            while fold_slice(PostgresStore(connection, address.schema), Unfolded()):
                 pass
 
 

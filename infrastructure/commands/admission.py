@@ -14,7 +14,7 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.operation import Operation
 from counterfoil.domain.placing import Placing
 
-from ..needs import Needs
+from ..needs import Foresees, Needs
 from ..unit import Unit, header_of
 
 
@@ -49,7 +49,7 @@ class Names(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AdmitInbound:
+class AdmitInbound(Foresees):
     """Admit an event for the person that the host granted it to; what can be refused without the journal was refused before."""
 
     inbound: Inbound

@@ -9,11 +9,11 @@ from counterfoil.domain.decision import SYSTEM, Actor, Step
 from counterfoil.domain.errors import LockHeld
 from counterfoil.domain.event import Header
 from counterfoil.domain.hold import LINE_PLACES, InTheWay, Look, Terms, look
-from counterfoil.domain.identity import Identity, Scope
+from counterfoil.domain.identity import Identity
 from counterfoil.domain.lock import LockReleased, LockRevoked, LossReason, fence_of, stands
 from counterfoil.domain.placing import Placing
 
-from ..needs import Needs
+from ..needs import Foresees, Needs
 from ..places import Place
 from ..unit import Unit
 from .leases import Ticket, has, why_lost
@@ -60,7 +60,7 @@ Asked: TypeAlias = Granted | InLine | Held
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Foresees):
     """
     Ask for a key. Whoever came before is served before; with `waits` the asking takes its place in line.
 
@@ -72,8 +72,6 @@ class Hold:
     key: str = field(repr=False)
     token: bytes = field(repr=False)
     waits: bool
-
-    scopes: ClassVar[tuple[Scope, ...]] = ()
 
     def needs(self, unit: Unit) -> Needs:
         return Needs(leases=(self.lease_id,))

@@ -42,7 +42,7 @@ def fingerprint(*values: Framed) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Once(Generic[A]):
+class Once(Foresees, Generic[A]):
     """Run a command under its id in a scope, or give the first answer again."""
 
     command: Command[A]

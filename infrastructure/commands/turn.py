@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from counterfoil.domain import turn
 from counterfoil.domain.decision import SYSTEM, Actor, Payload, Step, Steps
 from counterfoil.domain.errors import InvalidValue
 from counterfoil.domain.event import Header
 from counterfoil.domain.exchange import AgentAnswer
-from counterfoil.domain.identity import Scope
 from counterfoil.domain.ids import ROUTE_LOCK, ScopeKey, lock_id
 from counterfoil.domain.lock import LockReleased, is_current
 from counterfoil.domain.operation import Operation, Outcome, ReplyStaged
 from counterfoil.domain.placing import Placing
 from counterfoil.domain.turn import Answer, Delivery
 
-from ..needs import Needs
+from ..needs import Foresees, Needs
 from ..tx import Fenced
 from ..unit import Unit, header_of
 from .guarding import check_lease
@@ -58,13 +57,11 @@ class Claimed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Foresees):
     """Claim the head of a route if it is the expected operation; otherwise tell which it is."""
 
     route: str
     expected: int | None
-
-    scopes: ClassVar[tuple[Scope, ...]] = ()
 
     def needs(self, unit: Unit) -> Needs:
         return Needs(queues=(self.route,), bindings=(self.route,), leases=(route_lease(unit, self.route),))

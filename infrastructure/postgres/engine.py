@@ -19,7 +19,7 @@ import psycopg
 
 from counterfoil.domain.errors import Closed, ForkedError, JournalRefused, JournalUnavailable, ReadOnly
 from counterfoil.domain.limits import Limits
-from counterfoil.domain.placing import Placed, Placing
+from counterfoil.domain.placing import Placing, placed
 
 from ..bell import Bell
 from ..caches import Caches
@@ -56,6 +56,7 @@ from .record import FOLDS, Standpoint, record
 from .refreshing import refresh
 from .sign import Sign, live_openings
 from .store import PostgresStore
+from .unfolded import Unfolded, placed_event
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,7 @@ class PostgresEngine(Engine):
         """The highest position that this process has seen."""
         self._erasures = 0
         self._unfolded = 0
+        """How many events were appended since some were last folded into the aggregated projections."""
         self._shares_work = False
         """Whether hosts' transactions admit events in the name of this opening."""
         self._sign = Sign(address, busy_us=self._busy, on_lost=lambda opening_id: self.on_lost(opening_id))
@@ -350,13 +352,13 @@ class PostgresEngine(Engine):
         unit.commit()
         wanted.withdraw()
         for request in decided.requests:
-            if isinstance(request.result, Placed):
-                request.result = request.result.placed(placing)
+            request.result = placed(request.result, placing)
         if events:
             position, recorded_at = placing.position(events[-1][0]), placing.time(events[-1][1])
             self._head = unit.head._replace(position=position, recorded_at=recorded_at, epoch=appended.epoch)
             self._newest = max(self._newest, position)
             self._unfolded += len(events)
+            self._own.take(appended.head, [placed_event(event, placing) for event in unit.changes.decoded])
         elif appended.head != head.position:
             self._look()
         if any(is_alone(request) for request in decided.requests):
@@ -386,6 +388,7 @@ class PostgresEngine(Engine):
         self._store = PostgresStore(connection, self.address.schema, self._access)
         self._appender = None if self.readonly else Appender(connection, self.address.schema)
         self._caches = Caches(self._store)
+        self._own = Unfolded()
         self._backend = connection.info.backend_pid
         self._head = None
 
@@ -546,7 +549,7 @@ class PostgresEngine(Engine):
         """Fold on what is folded after appends, when enough has come together."""
         with self._tried(), self._guard:
             while self._unfolded >= SLICE and not self._store.connection.closed:
-                self._unfolded = self._unfolded - SLICE if fold_slice(self._store) else 0
+                self._unfolded = self._unfolded - SLICE if fold_slice(self._store, self._own) else 0
 
     def _tell_listeners(self) -> None:
         for listener in tuple(self.on_commit):
@@ -573,7 +576,7 @@ class PostgresEngine(Engine):
             self._closed = True
             if self._unfolded:
                 with self._tried():
-                    fold_slice(self._store)  # so that a small journal is left with nothing to fold
+                    fold_slice(self._store, self._own)  # so that a small journal is left with nothing to fold
             self._store.connection.close()
         self._readers.close()
         self._sign.close()

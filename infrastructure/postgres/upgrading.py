@@ -24,6 +24,7 @@ from .opening import check_format, exists
 from .projection_tables import entry
 from .roles import ROLES, grants, role_names
 from .store import PostgresStore
+from .unfolded import Unfolded
 
 UPGRADING: Final = statements("postgres/upgrading.sql")
 BUSY_US: Final = Limits().duration("busy_wait")
@@ -71,7 +72,7 @@ def upgrade_schema(url: str, say: Callable[[str], None]) -> Upgraded:
                 say("folding the history into what is new")
             store = PostgresStore(connection, address.schema)
             catch_up(store)
-            while fold_slice(store):
+            while fold_slice(store, Unfolded()):
                 pass
     except psycopg.Error as error:
         raise fault(error, address.name) from None
