@@ -170,13 +170,14 @@ async def test_answers_that_are_lost_are_found_out(proxy: Proxy, schema: str) ->
     async with counterfoil.open_async(proxy.url(schema), limits=LIMITS) as journal:
         load = Load(journal)
         for number in range(40):
+            while (await load.admit(event(f"{number}-before", f"before {number}"))).reason == "unavailable":
+                pass  # it has only just heard of the last cut
             names = [f"{number}-{each}" for each in range(8)]
             tasks = [asyncio.create_task(load.admit(event(name, name))) for name in names]
             await asyncio.sleep(chance.uniform(0, 0.004))  # the moment of the cut is what is random here
             proxy.drop()
             await asyncio.gather(*tasks)
 
-        assert load.accepted
         await load.check()
 
 
@@ -196,6 +197,6 @@ async def test_a_wire_that_is_dead_is_unavailable(proxy: Proxy, schema: str) -> 
         assert "unavailable" == answer.reason
         assert "opening_ended" == held.reason
         async with asyncio.timeout(PATIENCE):
-            while (await journal.admit(event("1"), GRANT)).status != "accepted":
+            while (await journal.admit(event("1"), GRANT)).reason == "unavailable":
                 pass
         assert (await journal.verify()).agrees
