@@ -170,6 +170,19 @@ class Caches:
         self.commands.change(lambda kept: (*kept[:2], placing.time(kept[2])))
         self.epochs.forget()
 
+    def place_latest(self, placing: Placing) -> None:
+        """
+        What the group changed that was committed last has got its real times, and stands where it was thought to.
+
+        The times of the group on top of it are moved with them: so they stay above, and are provisional still.
+        """
+        self.operations.change_latest(lambda operation: operation.placed(placing))
+        self.queues.change_latest(lambda queue: queue.placed(placing))
+        for projection in BUILT_IN:
+            if projection.TIMES:
+                self.rows[projection.NAME].change_latest(partial(placed_row, projection, placing))
+        self.commands.change_latest(lambda kept: (*kept[:2], placing.time(kept[2])))
+
     def commit(self) -> None:
         """End a group: what it changed is committed."""
         self.conversations.update([operation.conversation for _, operation in self.operations.changed() if operation is not None])

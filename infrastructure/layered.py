@@ -33,6 +33,8 @@ class Layered(Generic[K, V]):
         self._group: dict[K, V | None] = {}
         self._absent: set[K] = set()
         """What was looked for and is not there."""
+        self._latest: tuple[K, ...] = ()
+        """What the group that was committed last had put."""
         self.puts = 0
         """How often anything was put."""
 
@@ -67,6 +69,14 @@ class Layered(Generic[K, V]):
             if value is not None:
                 self._group[key] = changed(value)
 
+    def change_latest(self, changed: Callable[[V], V]) -> None:
+        """Change the values that the group put which was committed last, and those that this one put."""
+        self.change(changed)
+        for key in self._latest:
+            value = self._committed.get(key)
+            if value is not None:
+                self._committed[key] = changed(value)
+
     def rekey(self, key_of: Callable[[V], K]) -> None:
         """Find by their own keys the values that the group put."""
         self._group = {key if value is None else key_of(value): value for key, value in self._group.items()}
@@ -89,6 +99,7 @@ class Layered(Generic[K, V]):
         self._committed.pop(key, None)
 
     def commit(self) -> None:
+        self._latest = tuple(self._group)
         self._committed.update(self._group)
         self._group.clear()
         if len(self._committed) > CACHE_ENTRIES:

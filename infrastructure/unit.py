@@ -70,7 +70,9 @@ class Unit(States, Scopes):
         raise_epoch: Callable[[int], int],
         keep_inbound: bool,
         ahead: bool = False,
+        on_top_of: Unit | None = None,
     ) -> None:
+        """`on_top_of` is the group before, when its places are not known yet: nothing may build on its events either."""
         assert opening.opening_id is not None
         super().__init__(
             store=store,
@@ -84,13 +86,14 @@ class Unit(States, Scopes):
         )
         self._opening = opening
         self._before = opening.started
-        self._committed = head.position
+        self._committed: int = head.position if on_top_of is None else on_top_of._committed
+        """Up to where positions are known."""
         self._kept = (head, opening.started)
         self._marks = self.changes.marks()
         self._raise_epoch = raise_epoch
         self.foreseen: dict[int, Any] = {}
         """What commands have worked out when they told what they need, by their identity."""
-        self._touched: set[str] = set()
+        self._touched: set[str] = set() if on_top_of is None else set(on_top_of._touched)
         """The aggregates to which earlier commands of the group have appended."""
         self._kept_events = 0
 
@@ -259,6 +262,14 @@ class Unit(States, Scopes):
             self.caches.unnest(floor)
 
     # The end of the group.
+
+    def move(self, times: int) -> None:
+        """Move what the group has appended in time; what it has cached is moved by the caches."""
+        changes = self.changes
+        self.now += times
+        self.head = self.head._replace(recorded_at=self.head.recorded_at + times)
+        changes.events[:] = [(row[0], row[1] + times, *row[2:]) for row in changes.events]
+        changes.decoded[:] = [row._replace(recorded_at=row.recorded_at + times) for row in changes.decoded]
 
     def commit(self) -> None:
         """What the kept commands did was committed: the caches hold it from now on."""

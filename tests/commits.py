@@ -1,13 +1,16 @@
-"""What happens around the commits of an opening, on either engine."""
+"""What happens around the commits of an opening, on either engine, and what is one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.postgres.appending import Appended
-from counterfoil.infrastructure.postgres.engine import PostgresEngine
+from counterfoil.infrastructure.postgres.engine import Draft, PostgresEngine
 from counterfoil.infrastructure.unit import Unit
 
 Around: TypeAlias = Callable[[Unit, Callable[[], bool]], bool]
@@ -27,15 +30,40 @@ def around_commits(core: Core, around: Around) -> Callable[[], None]:
     def committing(unit: Unit) -> bool:
         return around(unit, lambda: bool(commit(unit)))
 
-    def sending(unit: Unit, body: bytes) -> Appended:
+    def sending(draft: Draft, body: bytes, meanwhile: Callable[[], None]) -> Appended:
         sent: list[Appended] = []
 
         def send() -> bool:
-            sent.append(commit(unit, body))
+            sent.append(commit(draft, body, meanwhile))
             return sent[0].status == "appended"
 
-        around(unit, send)
+        around(draft.unit, send)
         return sent[0]
 
     setattr(engine, name, committing if name == "_commit" else sending)
     return lambda: setattr(engine, name, commit)
+
+
+@dataclass
+class Pause:
+    """A command that holds the writer until it is let go, so that what is queued meanwhile becomes one group."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, unit: Unit) -> None:
+        self.begun.set()
+        assert self.go.wait(30)
+
+
+@contextmanager
+def one_group(core: Core) -> Iterator[None]:
+    """What is submitted inside is taken in one group, when this ends."""
+    pause = Pause()
+    done = core.committer.submit(pause)
+    assert pause.begun.wait(30)
+    try:
+        yield
+    finally:
+        pause.go.set()
+        done.result(30)

@@ -1,6 +1,9 @@
 """The bench measures what it says, with very little work: its output has the right form. No test looks at a time."""
 
 import json
+import logging
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,11 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from counterfoil.infrastructure.bench import sizes
-from counterfoil.infrastructure.bench.lines import IN_FILES, TINYSTORE, Line, without_tinystore
+from counterfoil.infrastructure.bench.lines import IN_FILES, IN_SCHEMAS, TINYSTORE, Line, without_tinystore
 from counterfoil.infrastructure.bench.lock_party import Block
 from counterfoil.infrastructure.bench.parties import NotInOrder, hand_overs
 from counterfoil.infrastructure.bench.results import percentile, result, summary
 from counterfoil.infrastructure.cli.bench import bench
+from tests.postgres_server import Postgres
 
 TINY = sizes.Sizes(
     rounds=2,
@@ -94,6 +98,64 @@ def measured(*arguments: str | Path) -> dict[str, Any]:
 
     document: dict[str, Any] = json.loads(done.stdout)
     return document
+
+
+@pytest.mark.contract("CLI-02")
+def test_bench_on_postgresql_drops_what_it_makes(folder: Path, postgres: Postgres) -> None:
+    """Every line is measured, in schemas of its own; the one that the URL names is not touched."""
+    level = logging.getLogger("psycopg").level
+    document = measured(postgres.url("untouched"))
+
+    assert [line.name for line in IN_SCHEMAS] == [row["name"] for row in document["rows"]]
+    for row, line in zip(document["rows"], IN_SCHEMAS, strict=True):
+        assert 0 < row["value"]["low"] <= row["value"]["median"] <= row["value"]["high"]
+        assert (row["ratio"] is not None) == line.is_ratio == (row["other"] is not None)
+    assert {len(samples) for samples in document["samples"].values()} == {TINY.rounds}
+    assert document["settings"].keys() >= {"server_version", "fsync", "synchronous_commit"}
+    assert [] == schemas_of(postgres)
+    assert level == logging.getLogger("psycopg").level
+
+
+def test_failed_measurement_on_postgresql_leaves_nothing(
+    folder: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("counterfoil.infrastructure.bench.raw_server.median", lambda times: [].pop())
+
+    assert isinstance(run("--quick", "--only", "alone", postgres.url("untouched")).exception, IndexError)
+    assert [] == schemas_of(postgres)
+
+
+def test_interrupted_bench_on_postgresql_leaves_nothing(postgres: Postgres) -> None:
+    """While processes of its own are at work."""
+    command = (sys.executable, "-m", "counterfoil", "bench", postgres.url("untouched"), "--only", "together", "--rounds", "100")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+
+        assert 130 == process.wait(60)
+    assert [] == schemas_of(postgres)
+
+
+def schemas_of(postgres: Postgres) -> list[Any]:
+    """Return what is left of benches."""
+    return postgres.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'counterfoil\\_bench\\_%'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--only", "pages", "postgresql:///a"), "in files alone"),
+        (("--only", "together"), "name a URL"),
+        (("--folder", ".", "postgresql:///a"), "--folder"),
+        (("journal.sqlite",), "postgresql://"),
+    ],
+)
+def test_what_is_not_measured_there_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    done = run(*arguments)
+
+    assert 2 == done.exit_code
+    assert words in done.stderr
 
 
 def test_bench_prints_one_object_and_leaves_nothing(folder: Path) -> None:

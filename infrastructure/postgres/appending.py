@@ -69,13 +69,13 @@ class Appender:
         call = in_schema(_APPEND.call, schema).encode()
         self._check(self._answer_to(lambda: pgconn.send_prepare(_PREPARED, call)), pq.ExecStatus.COMMAND_OK)
 
-    def append(self, record: bytes) -> Appended:
+    def append(self, record: bytes, meanwhile: Callable[[], None] = lambda: None) -> Appended:
         """
-        Append a record, or tell why it does not stand.
+        Append a record, or tell why it does not stand; `meanwhile` is called once it was sent.
 
         Raises psycopg's errors; after `Silence`, and when the connection was lost, nobody knows here whether it was appended.
         """
-        result = self._answer_to(lambda: self._pgconn.send_query_prepared(_PREPARED, [record], [_TEXT], _TEXT))
+        result = self._answer_to(lambda: self._pgconn.send_query_prepared(_PREPARED, [record], [_TEXT], _TEXT), meanwhile)
         self._check(result, pq.ExecStatus.TUPLES_OK)
         status, conflict, *numbers = [result.get_value(0, column) for column in range(7)]
         assert status is not None
@@ -85,13 +85,19 @@ class Appender:
         assert head is not None and epoch is not None and clock is not None
         return Appended(kind, word, head, position, recorded_at, epoch, clock)
 
-    def _answer_to(self, send: Callable[[], None]) -> pq.abc.PGresult:
-        pgconn, silence = self._pgconn, self._connection.silence_s
-        end = None if silence is None else monotonic() + silence
+    def _answer_to(self, send: Callable[[], None], meanwhile: Callable[[], None] = lambda: None) -> pq.abc.PGresult:
+        pgconn = self._pgconn
+        end = self._end()
         send()
         while pgconn.flush():  # more is sent once the server has read, which it may not before its own words are read
             self._wait(self._either, end)
             pgconn.consume_input()
+        try:
+            meanwhile()
+        except BaseException:
+            self._connection.close()  # nobody waits for the answer
+            raise
+        end = self._end()
         while pgconn.is_busy():
             self._wait(self._readable, end)
             pgconn.consume_input()
@@ -100,6 +106,11 @@ class Appender:
         while pgconn.get_result() is not None:
             pass
         return result
+
+    def _end(self) -> float | None:
+        """Return until when an answer is waited for that is asked for now."""
+        silence = self._connection.silence_s
+        return None if silence is None else monotonic() + silence
 
     def _wait(self, ready: select.poll, end: float | None) -> None:
         """Wait for the server, and take it for lost when it has been silent for too long."""

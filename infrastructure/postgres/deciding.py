@@ -10,6 +10,7 @@ import psycopg
 
 from ..committer import Request
 from ..unit import Elsewhere, Unit
+from .store import Busy
 
 GROUP_BYTES: Final = 512 * 1024
 """Bytes of texts from which a group takes no more commands."""
@@ -31,7 +32,10 @@ class Decided:
 
 
 def decide(unit: Unit, group: Sequence[Request[Any]]) -> Decided:
-    """Decide commands in order, up to one that builds on what those before it do; what a command raises is its own."""
+    """
+    Decide commands in order, up to one that builds on what those before it do, or that reads while nothing can be read; what a
+    command raises is its own.
+    """
     decided, size, counted = Decided(), 0, 0
     for request in group:
         if decided.requests and (size >= GROUP_BYTES or is_alone(request)):
@@ -41,10 +45,8 @@ def decide(unit: Unit, group: Sequence[Request[Any]]) -> Decided:
             request.result, request.error = request.command.run(unit), None
             changed = unit.effects != before
             unit.keep()
-        except Elsewhere:
+        except (Busy, Elsewhere):
             unit.drop()
-            if not decided.requests:
-                raise RuntimeError("a command builds on places that it gives itself") from None
             break
         except psycopg.Error:
             raise

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -55,7 +56,7 @@ from .reader_pool import ReaderPool
 from .record import FOLDS, Standpoint, record
 from .refreshing import refresh
 from .sign import Sign, live_openings
-from .store import PostgresStore
+from .store import Busy, PostgresStore
 from .unfolded import Unfolded, placed_event
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,35 @@ ENDED: Final = frozenset(("57P01", "57P02", "57P03"))
 """What a server says when it ends a session."""
 GUARDED: Final = "a transaction that is guarded by the lease of this key has not ended yet; try again"
 LOOK_AGAIN_S: Final = 0.01
+PORTION: Final = 48
+"""
+How many commands are decided while as many are appended: with fewer a server that syncs slowly does little else, and with more it
+waits for the first of them.
+"""
+
+
+@dataclass(slots=True)
+class Draft:
+    """What was decided of some requests, to be appended."""
+
+    part: list[Request[Any]]
+    unit: Unit
+    wanted: Wanted
+    decided: Decided
+    stood: Head
+    """What it was decided on."""
+    taken: bool = False
+    """Whether the caches hold it already, at provisional places."""
+
+    def follow(self, placing: Placing) -> None:
+        """What it was decided on top of has got its real times: its own are moved with them, and are provisional still."""
+        self.unit.move(placing.times)
+        for request in self.decided.requests:
+            request.result = placed(request.result, placing)
+
+    def stands(self, appended: Appended) -> bool:
+        """Tell whether it was appended where it was thought to land."""
+        return appended.head == self.stood.position and appended.position in (None, self.stood.position + 1)
 
 
 class PostgresEngine(Engine):
@@ -98,6 +128,8 @@ class PostgresEngine(Engine):
         self._dead: set[int] = set()
         self._head: Head | None = None
         """The head that the caches stand at."""
+        self._undisturbed = True
+        """Whether nobody else had appended before what was last appended."""
         self._newest = 0
         """The highest position that this process has seen."""
         self._erasures = 0
@@ -170,28 +202,68 @@ class PostgresEngine(Engine):
     def run_group(self, group: list[Request[Any]]) -> None:
         """Decide and commit a group; each request gets its result or its error."""
         self._check_writable()
-        waiting, most, presume = list(group), len(group), True
+        waiting, most, presume = list(group), self._portion(len(group)), True
+        ahead: Draft | None = None
         until = time.monotonic() + self.limits.duration("busy_wait") / 1e6
-        while waiting:
-            part, rest = waiting[:most], waiting[most:]
+        while waiting or ahead:
+            part = waiting[:most] if ahead is None else ahead.part
+            rest = waiting[most:] if ahead is None else waiting
             try:
                 with self._guard, self._faults():
-                    left = self._round(part, presume)
+                    left, ahead = self._round(ahead or part, presume, rest[:most])
             except Exception as error:
                 _refuse(part, error)
-                left = []
+                left, ahead = [], None
             presume = len(left) < len(part)
             if presume:
-                most = len(group)
+                most = self._portion(len(group))
             elif time.monotonic() < until:
                 most = max(1, len(part) // 2)
             else:
                 _refuse(left, JournalUnavailable(f"{self.name}: others kept changing what it was decided on; try again"))
                 left = []
-            waiting = left + rest
+            waiting = left + (rest if ahead is None else rest[len(ahead.part) :])
 
-    def _round(self, part: list[Request[Any]], presume: bool) -> list[Request[Any]]:
-        """Decide what belongs together and append it; return the requests that are to be decided again, in order."""
+    def _portion(self, many: int) -> int:
+        """Return how many of so many commands are decided together: fewer, where what follows can be decided meanwhile."""
+        return PORTION if self._undisturbed and many >= 2 * PORTION else many
+
+    def _round(
+        self, part: list[Request[Any]] | Draft, presume: bool, following: list[Request[Any]]
+    ) -> tuple[list[Request[Any]], Draft | None]:
+        """
+        Decide what belongs together, if it was not decided ahead, and append it.
+
+        Returns the requests that are to be decided again, in order, and what was decided meanwhile of those that follow.
+        """
+        draft = part if isinstance(part, Draft) else self._draft(part, presume)
+        if not isinstance(draft, Draft):
+            return draft, None
+        unit, decided = draft.unit, draft.decided
+        try:
+            appended, ahead = self._append(draft, following)
+        except BaseException:
+            self._forget(unit)
+            raise
+        if appended.status == "appended":
+            return self._accept(draft, appended, ahead) + draft.part[len(decided.requests) :], ahead
+        if draft.taken or appended.conflict not in ("conversation", "guard"):
+            self._forget(unit)
+        else:
+            self._undo(unit, draft.wanted)
+            if appended.conflict == "conversation":
+                self._has_moved()
+        if appended.conflict == "guard" and len(decided.requests) == 1:
+            _refuse(decided.requests, JournalUnavailable(f"{self.name}: {GUARDED}"))
+            return draft.part[1:], None
+        if appended.conflict == "head":
+            raise JournalRefused(f"{self.name}: was exchanged while it was open; close it, and open it again")
+        if appended.status == "behind":
+            catch_up(self._store)
+        return draft.part, None
+
+    def _draft(self, part: list[Request[Any]], presume: bool) -> Draft | list[Request[Any]]:
+        """Decide what belongs together; return the requests that are to be decided again where there is nothing to append."""
         self._connect()
         try:
             unit, wanted = self._prepare(part, presume)
@@ -203,34 +275,45 @@ class PostgresEngine(Engine):
         try:
             reads = self._store.reads
             decided = decide(unit, part)
+            if not decided.requests:
+                raise RuntimeError("a command builds on places that it gives itself")
             if decided.changes_nothing:
                 return self._answer(unit, decided, wanted, part)
             if self._store.reads != reads and self._has_moved():
                 self._undo(unit, wanted)
                 return part
-            stood = self._head
-            assert stood is not None
-            appended = self._append(unit, decided, wanted, stood)
         except BaseException:
             self._forget(unit)
             raise
-        if appended.status == "appended":
-            return self._accept(unit, decided, wanted, stood, appended) + part[len(decided.requests) :]
-        if appended.conflict == "conversation":
+        assert self._head is not None
+        return Draft(part, unit, wanted, decided, self._head)
+
+    def _draft_ahead(self, draft: Draft, following: list[Request[Any]]) -> Draft | None:
+        """
+        Decide what follows a draft while that is appended, as if it stood where it was thought to. Nothing can be read meanwhile.
+
+        Until it is known what has become of the first, the caches hold it at provisional places.
+        """
+        if not following or not self._undisturbed or len(draft.decided.requests) < len(draft.part) or is_alone(following[0]):
+            return None
+        draft.unit.commit()
+        draft.wanted.withdraw()
+        draft.taken = True
+        self._head, stood = draft.unit.head, self._head
+        self._store.busy = True
+        try:
+            unit = self._begin_unit(draft.unit)
+            wanted = Wanted(self._store, unit, [request.command for request in following], presume=True)
+            decided = decide(unit, following)
+        except Busy:
+            return None
+        finally:
+            self._store.busy = False
+            self._head = stood
+        if decided.changes_nothing or unit.changes.actions:  # which hold times of which nothing is known here
             self._undo(unit, wanted)
-            self._has_moved()
-        elif appended.conflict == "guard":
-            self._undo(unit, wanted)
-            if len(decided.requests) == 1:
-                _refuse(decided.requests, JournalUnavailable(f"{self.name}: {GUARDED}"))
-                return part[1:]
-        else:
-            self._forget(unit)
-        if appended.conflict == "head":
-            raise JournalRefused(f"{self.name}: was exchanged while it was open; close it, and open it again")
-        if appended.status == "behind":
-            catch_up(self._store)
-        return part
+            return None
+        return Draft(following[: len(decided.requests)], unit, wanted, decided, draft.unit.head)
 
     def _prepare(self, part: list[Request[Any]], presume: bool) -> tuple[Unit, Wanted]:
         """Begin a unit, for which what its commands are about to read is loaded as it is at its head, or presumed."""
@@ -243,11 +326,12 @@ class PostgresEngine(Engine):
                 wanted = Wanted(self._store, unit, commands, presume=presume)
                 if not wanted.load() or not self._has_moved():
                     return unit, wanted
+                wanted.withdraw()
         except BaseException:
             self._forget(None)  # what was presumed, and never came to be tried
             raise
 
-    def _begin_unit(self) -> Unit:
+    def _begin_unit(self, on_top_of: Unit | None = None) -> Unit:
         assert self._head is not None
         self._caches.nobody_waits = None
         if self._shares_work:
@@ -263,6 +347,7 @@ class PostgresEngine(Engine):
             raise_epoch=lambda proposed: proposed,
             keep_inbound=self._keep_inbound,
             ahead=True,
+            on_top_of=on_top_of,
         )
         self._store.lines.begin(unit.changes)
         return unit
@@ -298,24 +383,36 @@ class PostgresEngine(Engine):
         self._undo(unit, wanted)
         return part if wanted.presumed_any or self._has_moved() else part[len(decided.requests) :]
 
-    def _append(self, unit: Unit, decided: Decided, wanted: Wanted, head: Head) -> Appended:
-        """Append a unit that was decided on a head, and find out whether it landed when the answer is lost."""
-        stand = Standpoint(head.position, unit.now, head.epoch, self._erasures)
-        least = self._newest if unit.begins_opening else None
-        body = record(unit, stand, presumed=wanted.presumed, least=least, synced=not decided.unsynced)
+    def _append(self, draft: Draft, following: list[Request[Any]]) -> tuple[Appended, Draft | None]:
+        """
+        Append what was decided, and find out whether it landed when the answer is lost.
+
+        Returns also what was decided meanwhile of the requests that follow, if it stands on what was appended.
+        """
+        unit, stood = draft.unit, draft.stood
+        stand = Standpoint(stood.position, unit.now, stood.epoch, self._erasures)
+        body = record(
+            unit,
+            stand,
+            presumed=draft.wanted.presumed,
+            presumed_routes=draft.wanted.presumed_routes,
+            least=self._newest if unit.begins_opening else None,
+            synced=not draft.decided.unsynced,
+        )
+        ahead: list[Draft | None] = []
         try:
-            appended = self._send(unit, body)
+            appended = self._send(draft, body, lambda: ahead.append(self._draft_ahead(draft, following)))
+            self.clocks.heard(appended.clock)
         except psycopg.errors.UniqueViolation:  # of what was presumed to be new
-            return self._not_landed(head, "stream")
+            appended = self._not_landed(stood, "stream")
         except psycopg.OperationalError as error:
             if not self._is_lost(error):
                 raise
             found = self._find(unit)
             if found is None and not unit.changes.events:
                 raise  # it leaves no trace by which it could be told
-            return found or self._not_landed(head, None)
-        self.clocks.heard(appended.clock)
-        return appended
+            appended = found or self._not_landed(stood, None)
+        return appended, ahead[0] if ahead and draft.stands(appended) else None
 
     def _is_lost(self, error: psycopg.OperationalError) -> bool:
         """Tell whether the connection is no more; the server may say so before it closes it."""
@@ -326,17 +423,18 @@ class PostgresEngine(Engine):
     def _not_landed(self, head: Head, conflict: Conflict | None) -> Appended:
         return Appended("conflict", conflict, head.position, None, None, head.epoch, self.clocks.stamps())
 
-    def _send(self, unit: Unit, body: bytes) -> Appended:
-        """Append the record of a unit."""
+    def _send(self, draft: Draft, body: bytes, meanwhile: Callable[[], None]) -> Appended:
+        """Append the record of a draft."""
         assert self._appender is not None
-        return self._appender.append(body)
+        return self._appender.append(body, meanwhile)
 
-    def _accept(self, unit: Unit, decided: Decided, wanted: Wanted, head: Head, appended: Appended) -> list[Request[Any]]:
+    def _accept(self, draft: Draft, appended: Appended, ahead: Draft | None) -> list[Request[Any]]:
         """
         Take in what was appended; return the requests that are to be decided again.
 
         Those change nothing, and what they were told is true only of the position that it was decided on, if it was not presumed.
         """
+        unit, decided, wanted, head = draft.unit, draft.decided, draft.wanted, draft.stood
         events = unit.changes.events
         assert appended.recorded_at is not None
         placing = Placing(
@@ -347,10 +445,18 @@ class PostgresEngine(Engine):
             epoch=appended.epoch,
         )
         stale = decided.idle if wanted.presumed_any or appended.head != head.position else []
-        refresh(self._store, self._caches, head.position, appended.head, self._opening.opening_id)
-        self._caches.place(placing)
-        unit.commit()
-        wanted.withdraw()
+        self._undisturbed = draft.stands(appended)
+        if not draft.taken:
+            refresh(self._store, self._caches, head.position, appended.head, self._opening.opening_id)
+            self._caches.place(placing)
+            unit.commit()
+            wanted.withdraw()
+        elif not self._undisturbed:
+            self._forget(None)
+        else:
+            self._caches.place_latest(placing)
+            if ahead is not None:
+                ahead.follow(placing)
         for request in decided.requests:
             request.result = placed(request.result, placing)
         if events:

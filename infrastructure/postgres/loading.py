@@ -1,8 +1,9 @@
 """
 What a group is about to read is loaded at once, of each kind in one statement, or presumed.
 
-An event is nearly always new, and so is often its conversation. That they are is presumed, without a look: the append finds out,
-and what was presumed wrongly is loaded before the group is decided again.
+An event is nearly always new, and so is often its conversation; where that is not, nothing waits in the queue of its route. That
+this is so is presumed, without a look: the append finds out, and what was presumed wrongly is loaded before the group is decided
+again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..needs import Foresees, Needs
 from ..rows import EventRow
 from ..statements import Names
 from ..unit import Unit
-from .store import PostgresStore
+from .store import Busy, PostgresStore
 
 LOAD: Final = Names("load")
 _BINDINGS: Final = Bindings()
@@ -44,6 +45,8 @@ class Wanted:
         self._reads = store.reads
         self.presumed: set[bytes] = set()
         """The conversations in which nothing is presumed to have happened."""
+        self.presumed_routes: dict[str, None] = {}
+        """The routes of other conversations in whose queues nothing is presumed to be."""
         self._presumed_operations: list[str] = []
         self._presumed_queues: list[str] = []
         self._operations: dict[str, None] = {}
@@ -53,7 +56,10 @@ class Wanted:
         foreseeing = [command for command in commands if isinstance(command, Foresees)]
         self._load_scopes(foreseeing)
         for command in foreseeing:
-            needs = command.needs(unit)
+            try:
+                needs = command.needs(unit)
+            except Busy:  # and so it will not be decided now
+                break
             if presume and needs.conversation is not None:
                 needs = self._presume(needs, needs.conversation)
             elif needs.conversation is not None:
@@ -75,13 +81,15 @@ class Wanted:
             if operation_id not in caches.operations.committed:
                 caches.operations.fill(operation_id, None)
                 self._presumed_operations.append(operation_id)
+        routes = [route for route in needs.queues if route not in caches.queues.committed]
         if conversation not in caches.conversations:
             self.presumed.add(conversation)
-            for route in needs.queues:
-                caches.queues.fill(route, Queue(route))
-            self._presumed_queues += needs.queues
-            return needs._replace(operations=(), queues=())
-        return needs._replace(operations=())
+        else:
+            self.presumed_routes |= dict.fromkeys(routes)
+        for route in routes:
+            caches.queues.fill(route, Queue(route))
+        self._presumed_queues += routes
+        return needs._replace(operations=(), queues=())
 
     def _want(self, needs: Needs) -> None:
         caches = self._caches

@@ -60,6 +60,7 @@ def record(
     *,
     relied: Iterable[str] = (),
     presumed: Iterable[bytes] = (),
+    presumed_routes: Iterable[str] = (),
     least: int | None = None,
     synced: bool = True,
 ) -> bytes:
@@ -67,8 +68,8 @@ def record(
     Return the record of what the kept commands of a group did.
 
     `relied` names the leases whose deadlines must still be what they were, beside those that the group moves, and `presumed` the
-    conversations in which nothing may have happened at all. With `least` the first event lands above this position. Without
-    `synced` its commit need not survive a crash of the server.
+    conversations in which nothing may have happened at all; of `presumed_routes` the queues must be empty. With `least` the first
+    event lands above this position. Without `synced` its commit need not survive a crash of the server.
     """
     changes = unit.changes
     made: dict[str, Any] = {
@@ -81,6 +82,8 @@ def record(
         made["goes_on"] = standpoint.goes_on
     if presumptions := [_value(conversation) for conversation in presumed]:
         made["presumed"] = presumptions
+    if routes := list(presumed_routes):
+        made["presumed_routes"] = routes
     if least is not None:
         made["least"] = least
     if not synced:

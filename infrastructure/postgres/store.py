@@ -30,6 +30,10 @@ _WITHOUT_IDS: Final = {name: Statement("blind", name) for name in ("holders", "w
 read_all("postgres")
 
 
+class Busy(Exception):
+    """Something is to be read while an append is under way."""
+
+
 class PostgresStore(Store):
     """Read a journal through one connection, in a snapshot that the caller holds, or as it is at each statement."""
 
@@ -61,13 +65,20 @@ class PostgresStore(Store):
         self._show = show
         self.reads = 0
         """How often anything was read."""
+        self.busy = False
+        """Whether an append is under way, and nothing can be read."""
         self.lines: PostgresLines = PostgresLines(self)
 
     def rows(self, statement: Statement, values: Values = ()) -> Iterator[SQLRow]:
-        self.reads += 1
+        self._read()
         if statement.file == LOCKS and not self.access.names:
             statement = _WITHOUT_IDS.get(statement.name, statement)
         return iter(self.connection.execute(text_of("postgres", statement), values, binary=True))
+
+    def _read(self) -> None:
+        if self.busy:
+            raise Busy
+        self.reads += 1
 
     @property
     def access(self) -> Access:
@@ -102,7 +113,7 @@ class PostgresStore(Store):
     # Projections.
 
     def row(self, projection: Projection[Any], key: Key) -> Any | None:
-        self.reads += 1
+        self._read()
         row = self.connection.execute(sql_of(projection, self.schema).select_row, key, binary=True).fetchone()
         return None if row is None else projection.ROW(*row)
 
@@ -112,7 +123,7 @@ class PostgresStore(Store):
 
     def rows_by_key(self, projection: Projection[Any], keys: list[str]) -> list[Any]:
         """Return those of a projection's rows whose key, a text, is one of these."""
-        self.reads += 1
+        self._read()
         found = self.connection.execute(sql_of(projection, self.schema).select_rows, (keys,), binary=True)
         return [projection.ROW(*row) for row in found]
 

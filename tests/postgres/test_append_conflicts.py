@@ -9,6 +9,7 @@ import pytest
 from counterfoil.domain.lock import Deadline
 from counterfoil.infrastructure.postgres.appending import Appended
 from counterfoil.infrastructure.postgres.record import Standpoint, record
+from counterfoil.projections.queues import QueueRow
 from tests.postgres.sides import Journal, Side, happen
 from tests.postgres_server import Postgres
 
@@ -82,6 +83,22 @@ def test_a_conversation_that_was_presumed_to_be_new(journal: Journal) -> None:
     unit = side.unit()
     happen(unit, "b", conversation=b"new")
     assert side.append(unit, presumed={b"new"}).status == "appended"
+
+
+def test_a_route_whose_queue_was_presumed_to_be_empty(journal: Journal) -> None:
+    side = journal.side()
+    unit = side.unit()
+    position = happen(unit, "op-1", conversation=b"old")
+    unit.caches.rows["queues"].put((position,), QueueRow(position, "op-1", "rt-1", position, 1, unit.now, None, None))
+    side.append(unit)
+    side.look()
+
+    unit = side.unit()
+    happen(unit, "op-2", conversation=b"old")
+    assert stale(journal, lambda: side.append(unit, presumed_routes=["rt-0", "rt-1"])) == "conversation"
+    unit = side.unit()
+    happen(unit, "op-2", conversation=b"old")
+    assert side.append(unit, presumed_routes=["rt-0", "rt-2"]).status == "appended"
 
 
 def test_a_stream_that_goes_on_elsewhere(journal: Journal) -> None:

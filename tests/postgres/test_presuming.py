@@ -9,7 +9,10 @@ import pytest
 
 import counterfoil
 from counterfoil import Grant, Identity, Inbound, Limits
+from counterfoil.infrastructure.commands.admission import AdmitInbound
 from counterfoil.infrastructure.postgres import refreshing
+from counterfoil.infrastructure.postgres.loading import Wanted
+from tests.commits import one_group
 from tests.postgres_server import Postgres
 
 GRANT = Grant(identity=Identity(tenant="acme", principal="pat", verified=True), aliases=("agent",))
@@ -60,6 +63,30 @@ async def test_the_queue_of_a_route_that_another_host_fills_is_full(url: str) ->
         assert "capacity" == (await other.admit(event("2"), GRANT)).reason
         assert "accepted" == (await other.admit(event("3", actor="bob"), GRANT)).status
         assert "capacity" == (await one.admit(event("4", actor="bob"), GRANT)).reason
+
+
+@pytest.mark.contract("ADM-01", "JRN-02")
+def test_what_is_presumed_is_presumed_anew_when_others_were_noticed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scope is looked up for one command of a group while somebody appends; the route of the other is not empty for that."""
+    limits = Limits(max_pending_per_binding=1)
+    stranger = Grant(identity=Identity(tenant="other", principal="pat", verified=True), aliases=("agent",))
+    with counterfoil.open(url, limits=limits) as one, counterfoil.open(url, limits=limits) as other:
+        other.admit(event("1", actor="bob"), GRANT)
+        one.admit(event("2"), GRANT)
+        other.admit(event("3", "c3"), GRANT)
+        load, meanwhile = Wanted.load, [event("4", "c4")]
+
+        def loading(self: Wanted) -> bool:
+            if meanwhile:
+                one.admit(meanwhile.pop(), GRANT)
+            return load(self)
+
+        with one_group(other.core):
+            full = other.core.committer.submit(AdmitInbound(event("5"), GRANT, "agent"))
+            other.core.committer.submit(AdmitInbound(event("6"), stranger, "agent"))
+            monkeypatch.setattr(Wanted, "load", loading)
+
+        assert "capacity" == full.result(30).admission.reason
 
 
 @pytest.mark.contract("JRN-02")

@@ -104,6 +104,14 @@ BEGIN
                 RETURN;
             END IF;
         END IF;
+        IF record ? 'presumed_routes' THEN
+            PERFORM FROM {schema}.cf_queues_v1
+            WHERE route IN (SELECT jsonb_array_elements_text(record -> 'presumed_routes')) LIMIT 1;
+            IF FOUND THEN
+                conflict := 'conversation';
+                RETURN;
+            END IF;
+        END IF;
         others_to := CASE WHEN goes_on > 0 THEN own_head ELSE head_before END;
         IF others_to > seen THEN
             PERFORM FROM jsonb_array_elements_text(record -> 'conversations') AS said (conversation), LATERAL (

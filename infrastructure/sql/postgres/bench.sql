@@ -43,9 +43,13 @@ SELECT
 SELECT position, type, state FROM {schema}.cf_event ORDER BY position
 
 -- name: long_query
--- What an analyst asks who does not look at the clock: it takes hours for some thousand events.
+-- What an analyst asks who does not look at the clock: even for twenty events it takes minutes.
 SELECT count(*)
 FROM {schema}.cf_event AS a
 CROSS JOIN {schema}.cf_event AS b
 CROSS JOIN {schema}.cf_event AS c
-WHERE a.digest < b.digest AND b.digest < c.digest
+CROSS JOIN {schema}.cf_event AS d
+CROSS JOIN {schema}.cf_event AS e
+CROSS JOIN {schema}.cf_event AS f
+CROSS JOIN {schema}.cf_event AS g
+WHERE a.digest <> b.digest
