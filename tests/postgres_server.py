@@ -117,13 +117,16 @@ class Server(Postgres):
         try:
             self.binaries = self._reachable(_binaries())
             self._own(self.folder)
-            self._run("initdb", "-D", "data", "-U", "counterfoil", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-            self.start()
-            with psycopg.connect(self.database_url, dbname="postgres", autocommit=True) as connection:
-                connection.execute("CREATE DATABASE counterfoil")
+            self._make()
         except BaseException:
             self.close()
             raise
+
+    def _make(self) -> None:
+        self._run("initdb", "-D", "data", "-U", "counterfoil", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+        self.start()
+        with psycopg.connect(self.database_url, dbname="postgres", autocommit=True) as connection:
+            connection.execute("CREATE DATABASE counterfoil")
 
     def start(self) -> None:
         """Start it, and return when it takes connections."""
@@ -198,6 +201,24 @@ class Server(Postgres):
         if self._user:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, self._user["user"], self._user["group"], follow_symlinks=False)
+
+
+class Standby(Server):
+    """A server that follows another, until it is promoted."""
+
+    def __init__(self, primary: Server, **settings: str) -> None:
+        self._primary = primary
+        super().__init__(**settings)
+
+    def _make(self) -> None:
+        self._run(
+            "pg_basebackup", "-D", "data", "-d", self._primary.database_url, "-R", "-X", "stream", "-c", "fast", "--no-sync"
+        )
+        self.start()
+
+    def promote(self) -> None:
+        """Have it take changes, and return when it does."""
+        assert self.execute("SELECT pg_promote(true)") == [(True,)]
 
 
 def _unprivileged() -> dict[str, Any]:
