@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
+from counterfoil.infrastructure.clock import SystemClock
 from counterfoil.infrastructure.core import Core
 from counterfoil.testing import MovableClock
 
@@ -59,3 +60,19 @@ class JournalClock(MovableClock):
     def _show(self) -> None:
         for connection in self._driven:
             connection.execute("UPDATE test_clock SET microseconds = %s", (self.now(),))
+
+
+class HostClock(SystemClock):
+    """The clock of another machine: it was set wrongly, and was started at another time."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+
+    def now(self) -> int:
+        return super().now() + self._seconds * 1_000_000
+
+    def boot(self) -> int:
+        return super().boot() + self._seconds * 1_000_000_000
+
+    def boot_id(self) -> str:
+        return f"host-{self._seconds}"

@@ -178,8 +178,14 @@ class Fleet:
         self.workers: list[Worker] = []
         self._forker = forker
 
-    def start(self, name: str = "", *, openings: int = 1, pace: float = 0, **limits: Any) -> Worker:
-        """Start a worker; limits are those of its openings, and the pace is the seconds that a turn takes."""
+    def start(
+        self, name: str = "", *, openings: int = 1, pace: float = 0, set_wrongly: int | None = None, **limits: Any
+    ) -> Worker:
+        """
+        Start a worker; limits are those of its openings, and the pace is the seconds that a turn takes.
+
+        With `set_wrongly` its machine is another than that of other values, and these seconds are what its clocks are off by.
+        """
         name = name or f"w{len(self.workers)}"
         job = {
             "name": name,
@@ -187,6 +193,7 @@ class Fleet:
             "url": self.site.url,
             "openings": openings,
             "pace": pace,
+            "set_wrongly": set_wrongly,
             "limits": limits,
         }
         self.workers.append(Worker(self._forker, job))

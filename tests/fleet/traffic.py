@@ -24,7 +24,17 @@ CLEAN = 0.25
 class Traffic:
     """One run: each event is delivered to some of the workers, and each worker is one of a number of places."""
 
-    def __init__(self, fleet: Fleet, events: list[dict[str, str]], *, workers: int, seed: int, **job: Any) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        events: list[dict[str, str]],
+        *,
+        workers: int,
+        seed: int,
+        hosts: tuple[int | None, ...] = (None,),
+        **job: Any,
+    ) -> None:
+        """`hosts` are the machines that the workers are on, by how their clocks are set; `job` is what `Fleet.start` takes."""
         self.fleet = fleet
         self.acknowledged: set[str] = set()
         self.ended: Counter[str] = Counter()
@@ -32,6 +42,7 @@ class Traffic:
         self._events = events
         self._chance = Random(seed)
         self._job = job
+        self._hosts = hosts
         self._turns = 0
         """Beginnings and answers of turns that were heard of."""
         self._shares: list[list[dict[str, str]]] = [[] for _ in range(workers)]
@@ -43,7 +54,7 @@ class Traffic:
         self.workers = [self._start(place) for place in range(workers)]
 
     def _start(self, place: int) -> Worker:
-        worker = self.fleet.start(**self._job)
+        worker = self.fleet.start(**self._job, set_wrongly=self._hosts[place % len(self._hosts)])
         worker.tell("resume")
         share = self._shares[place]
         first = next((n for n, event in enumerate(share) if event["event_id"] not in self.acknowledged), len(share))

@@ -30,11 +30,13 @@ from counterfoil.domain.exchange import Reply, Turn
 from counterfoil.domain.identity import EVERY_TENANT, OPERATE, Grant, Identity
 from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
+from counterfoil.infrastructure.clock import SystemClock
 from counterfoil.infrastructure.commands.turn import Mark, Release, Settle
 from counterfoil.infrastructure.committer import Request
 from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
 from counterfoil.infrastructure.runtime import Runtime
 from counterfoil.infrastructure.unit import Unit
+from tests.clocks import HostClock
 from tests.commits import around_commits
 
 OPERATOR = Identity(tenant="ops", principal="olga", permissions=frozenset({OPERATE}), verified=True)
@@ -147,6 +149,7 @@ class Worker:
         self._url: str = job["url"]
         self._limits = Limits(**job["limits"])
         self._openings: int = job["openings"]
+        self._clock = SystemClock() if job["set_wrongly"] is None else HostClock(job["set_wrongly"])
         self.pace: float = job["pace"]
         self._channel = channel
         self._gates: dict[str, asyncio.Event] = {}
@@ -168,7 +171,7 @@ class Worker:
         reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=LONGEST_LINE)
         async with AsyncExitStack() as stack:
             for _ in range(self._openings):
-                journal = await stack.enter_async_context(open_async(self._url, limits=self._limits))
+                journal = await self._open(stack)
                 self.openings.append(Opening(self, journal))
                 await stack.enter_async_context(self.openings[-1].runtime)
             async with asyncio.TaskGroup() as obeying:
@@ -178,6 +181,14 @@ class Worker:
                     await opening.runtime.stop(keep_queued=True)
         self._writer.close()
         await self._writer.wait_closed()
+
+    async def _open(self, stack: AsyncExitStack) -> AsyncJournal:
+        """Open the journal, as often as it takes: its server may just be away."""
+        while True:
+            try:
+                return await stack.enter_async_context(open_async(self._url, limits=self._limits, clock=self._clock))
+            except JournalUnavailable:
+                await asyncio.sleep(0.05)
 
     async def _obey(self, request: dict[str, Any]) -> None:
         number, do, opening = request.pop("number"), request.pop("do"), self.openings[request.pop("opening")]

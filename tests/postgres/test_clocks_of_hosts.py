@@ -11,7 +11,7 @@ import pytest
 
 import counterfoil
 from counterfoil import LeaseLost
-from counterfoil.infrastructure.clock import SystemClock
+from tests.clocks import HostClock
 from tests.postgres_server import Postgres
 
 PATIENCE = 30.0
@@ -21,25 +21,8 @@ SET = (
 )
 
 
-class HostClock(SystemClock):
-    """The clock of another machine: it was set wrongly, and was started at another time."""
-
-    def __init__(self, name: str, seconds: int) -> None:
-        self._name = name
-        self._seconds = seconds
-
-    def now(self) -> int:
-        return super().now() + self._seconds * 1_000_000
-
-    def boot(self) -> int:
-        return super().boot() + self._seconds * 1_000_000_000
-
-    def boot_id(self) -> str:
-        return self._name
-
-
 def hosts() -> list[HostClock]:
-    return [HostClock(f"host-{seconds}", seconds) for seconds in (-60, 0, 7, 60)]
+    return [HostClock(seconds) for seconds in (-60, 0, 7, 60)]
 
 
 def set_server(postgres: Postgres, schema: str, seconds: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context
 from random import Random
 
 import pytest
 
 import counterfoil
-from counterfoil import Admission, AsyncJournal, Grant, Identity, Inbound, LeaseLost, Limits
+from counterfoil import Admission, AsyncJournal, Grant, Identity, Inbound, JournalUnavailable, LeaseLost, Limits
 from counterfoil.infrastructure.postgres.engine import PostgresEngine
 from tests.postgres_server import Postgres, Server
 from tests.proxy import Proxy
@@ -19,7 +20,7 @@ GRANT = Grant(identity=Identity(tenant="acme", principal="pat", verified=True), 
 LIMITS = Limits(max_pending_per_process=10_000, max_routes=10_000, max_pending_per_binding=32)
 PATIENCE = 20.0
 SIGNS = """
-SELECT pid FROM pg_locks
+SELECT pid, objid FROM pg_locks
 WHERE locktype = 'advisory' AND classid = '"{schema}"'::regnamespace AND objsubid = 2 AND objid > 0 AND mode = 'ExclusiveLock'
 """
 
@@ -28,9 +29,11 @@ def event(event_id: str, conversation: str = "c1") -> Inbound:
     return Inbound(connection="tg", conversation=conversation, actor="ann", event_id=event_id, text="hello")
 
 
-def end_session_of_the_sign(postgres: Postgres, schema: str) -> None:
-    for (pid,) in postgres.execute(SIGNS.format(schema=schema)):
-        postgres.execute("SELECT pg_terminate_backend(%s)", (pid,))
+def end_session_of_the_sign(postgres: Postgres, schema: str, *, of: AsyncJournal | None = None) -> None:
+    """End those of all openings, or that of one."""
+    for pid, opening_id in postgres.execute(SIGNS.format(schema=schema)):
+        if of is None or opening_id == of.core.engine.opening_id:
+            postgres.execute("SELECT pg_terminate_backend(%s)", (pid,))
 
 
 def end_session_of_the_writer(journal: AsyncJournal, postgres: Postgres) -> None:
@@ -200,3 +203,47 @@ async def test_a_wire_that_is_dead_is_unavailable(proxy: Proxy, schema: str) -> 
             while (await journal.admit(event("1"), GRANT)).reason == "unavailable":
                 pass
         assert (await journal.verify()).agrees
+
+
+@pytest.mark.contract("LCK-06", "LCK-08")
+async def test_who_waits_learns_that_its_opening_is_lost(postgres: Postgres, schema: str) -> None:
+    """Its place in the line is gone; asked again, it stands in it anew."""
+    url = postgres.url(schema)
+    async with counterfoil.open_async(url) as holder, counterfoil.open_async(url) as journal:
+        lock = journal.lock("jobs")
+
+        async def wait() -> int:
+            async with lock.hold("k", wait="20s") as lease:
+                return lease.fence
+
+        async def stand_in_line() -> asyncio.Task[int]:
+            waiting = asyncio.create_task(wait(), context=Context())  # as somebody who holds nothing
+            async with asyncio.timeout(PATIENCE):
+                while [place.opening_id for place in await lock.waiters()] != [journal.core.engine.opening_id]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+            return waiting
+
+        async with holder.lock("jobs").hold("k") as lease:
+            for _ in range(2):
+                waiting = await stand_in_line()
+                end_session_of_the_sign(postgres, schema, of=journal)
+                with pytest.raises(JournalUnavailable):
+                    await asyncio.wait_for(waiting, PATIENCE)
+            waiting = await stand_in_line()
+        assert await asyncio.wait_for(waiting, PATIENCE) > lease.fence
+        assert (await journal.verify()).agrees
+
+
+@pytest.mark.contract("ADM-07")
+async def test_closing_does_not_wait_for_a_server_that_is_gone(proxy: Proxy, schema: str) -> None:
+    async with counterfoil.open_async(proxy.url(schema), limits=Limits(busy_wait="500ms")) as journal:
+        held = Held(journal)
+        await until(lambda: held.fence > 0)
+
+        proxy.stall()
+        async with asyncio.timeout(PATIENCE / 2):  # which is far more than it takes, and far less than a dead wire does
+            await journal.close()
+        await asyncio.wait_for(held.task, PATIENCE)
+
+        assert "opening_ended" == held.reason
+        proxy.resume()
