@@ -239,6 +239,9 @@ class PostgresEngine(Engine):
         draft = part if isinstance(part, Draft) else self._draft(part, presume)
         if not isinstance(draft, Draft):
             return draft, None
+        if self._sign.opening_id != self._opening.opening_id:  # it was lost meanwhile, and what was decided is in its name
+            self._forget(draft.unit)
+            return draft.part, None
         unit, decided = draft.unit, draft.decided
         try:
             appended, ahead = self._append(draft, following)

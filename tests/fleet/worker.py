@@ -220,7 +220,11 @@ class Worker:
         self.gate(event_id).set()
 
     async def do_resume(self, opening: Opening) -> int:
-        return (await opening.runtime.resume(OPERATOR, tenant=EVERY_TENANT)).routes
+        while True:
+            try:
+                return (await opening.runtime.resume(OPERATOR, tenant=EVERY_TENANT)).routes
+            except JournalUnavailable:
+                await asyncio.sleep(0.05)
 
     async def do_drain(self, opening: Opening) -> None:
         for each in self.openings:
