@@ -80,7 +80,9 @@ class Schemas:
             case "alone":
                 return admissions.alone(url, count=sizes.alone)
             case "raw alone":
-                return raw_server.alone(self._connection, schema, count=sizes.alone)
+                return raw_server.alone(self._connection, self._conninfo, schema, count=sizes.alone, autocommit=False)
+            case "raw autocommit":
+                return raw_server.alone(self._connection, self._conninfo, schema, count=sizes.alone, autocommit=True)
             case "turns":
                 rate = turns.turns(url, routes=sizes.routes, turns_per_route=sizes.turns_per_route)
                 return {**rate, "bytes": self._size(schema) / (sizes.routes * sizes.turns_per_route)}

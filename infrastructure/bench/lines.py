@@ -26,6 +26,7 @@ CellName: TypeAlias = Literal[
     "kill",
     "pages",
     "idle",
+    "raw autocommit",
     "together",
     "beside nothing",
     "beside a reader",
@@ -138,7 +139,11 @@ IN_SCHEMAS: Final = (
     ),
     Line(
         "alone", "one admission, one caller alone", "µs", "alone", "median", 3, 1.5, False,
-        "raw INSERT, committed", "raw alone", "median",
+        "raw INSERT and COMMIT", "raw alone", "median",
+    ),
+    Line(
+        "alone", "one admission, one caller alone", "µs", "alone", "median", None, None, False,
+        "raw INSERT that commits itself", "raw autocommit", "median",
     ),
     Line("turns", "complete turns a second, 256 routes", "/s", "turns", "rate", 500, 2_000, True),
     Line("size", "journal size of a complete turn, text aside", "bytes", "turns", "bytes", None, None),

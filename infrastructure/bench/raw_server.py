@@ -19,17 +19,24 @@ from .results import Sample
 SQL: Final = statements("postgres/bench.sql")
 
 
-def alone(connection: psycopg.Connection[Any], schema: str, *, count: int) -> Sample:
-    """Measure one row, inserted and committed by a prepared statement in one round trip, in the calling thread."""
+def alone(connection: psycopg.Connection[Any], conninfo: str, schema: str, *, count: int, autocommit: bool) -> Sample:
+    """
+    Measure one row, inserted by a prepared statement in the calling thread.
+
+    It is followed by a COMMIT, before which psycopg sends a BEGIN, or is committed by itself, with one round trip for all.
+    """
     connection.execute(in_schema(SQL.create_schema, schema).encode())
     connection.execute(in_schema(SQL.create, schema).encode())
     insert = in_schema(SQL.insert, schema).encode()
     chance = Random(0)
     times = []
-    for row in [_row(chance, number) for number in range(count)]:
-        began = perf_counter()
-        connection.execute(insert, row, prepare=True)
-        times.append(perf_counter() - began)
+    with psycopg.connect(conninfo, autocommit=autocommit) as writer:
+        for row in [_row(chance, number) for number in range(count)]:
+            began = perf_counter()
+            writer.execute(insert, row, prepare=True)
+            if not autocommit:
+                writer.commit()
+            times.append(perf_counter() - began)
     return {"median": median(times) * 1e6}
 
 

@@ -105,8 +105,9 @@ BEGIN
             END IF;
         END IF;
         IF record ? 'presumed_routes' THEN
-            PERFORM FROM {schema}.cf_queues_v1
-            WHERE route IN (SELECT jsonb_array_elements_text(record -> 'presumed_routes')) LIMIT 1;
+            PERFORM FROM jsonb_array_elements_text(record -> 'presumed_routes') AS said (route), LATERAL (
+                SELECT FROM {schema}.cf_queues_v1 AS queued WHERE queued.route = said.route LIMIT 1
+            ) AS queue;
             IF FOUND THEN
                 conflict := 'conversation';
                 RETURN;
