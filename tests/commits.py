@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from counterfoil.infrastructure.core import Core
 from counterfoil.infrastructure.postgres.appending import Appended
-from counterfoil.infrastructure.postgres.engine import Draft, PostgresEngine
+from counterfoil.infrastructure.postgres.deciding import Draft
+from counterfoil.infrastructure.postgres.engine import PostgresEngine
 from counterfoil.infrastructure.unit import Unit
 
 Around: TypeAlias = Callable[[Unit, Callable[[], bool]], bool]

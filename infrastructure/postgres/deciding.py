@@ -1,4 +1,4 @@
-"""Which commands of a group are decided together, and which of their answers rest on a state that must be the newest."""
+"""Which commands of a group are decided together, which of their answers rest on the newest state, and what comes of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Any, Final
 
 import psycopg
 
+from counterfoil.domain.placing import Placing, placed
+
 from ..committer import Request
+from ..rows import Head
 from ..unit import Elsewhere, Unit
+from .appending import Appended
+from .loading import Wanted
 from .store import Busy
 
 GROUP_BYTES: Final = 512 * 1024
@@ -68,3 +73,27 @@ def decide(unit: Unit, group: Sequence[Request[Any]]) -> Decided:
 def is_alone(request: Request[Any]) -> bool:
     """Tell whether a command has a transaction to itself: what it erases must not reach what comes after it."""
     return bool(getattr(request.command, "ALONE", False))
+
+
+@dataclass(slots=True)
+class Draft:
+    """What was decided of some requests, to be appended."""
+
+    part: list[Request[Any]]
+    unit: Unit
+    wanted: Wanted
+    decided: Decided
+    stood: Head
+    """What it was decided on."""
+    taken: bool = False
+    """Whether the caches hold it already, at provisional places."""
+
+    def follow(self, placing: Placing) -> None:
+        """What it was decided on top of has got its real times: its own are moved with them, and are provisional still."""
+        self.unit.move(placing.times)
+        for request in self.decided.requests:
+            request.result = placed(request.result, placing)
+
+    def stands(self, appended: Appended) -> bool:
+        """Tell whether it was appended where it was thought to land."""
+        return appended.head == self.stood.position and appended.position in (None, self.stood.position + 1)

@@ -13,17 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
 
 from counterfoil.domain.errors import Closed, ForkedError, JournalRefused, JournalUnavailable, ReadOnly
 from counterfoil.domain.limits import Limits
-from counterfoil.domain.placing import Placing, placed
 
 from ..bell import Bell
-from ..caches import Caches
 from ..clock import Clock
 from ..committer import Committer, Request
 from ..engine import Engine, Outside
@@ -39,25 +36,22 @@ from .clocks import ServerClocks
 from .connecting import connect
 from .connection import Connection
 from .deaths import watch_death
-from .deciding import Decided, decide, is_alone
+from .deciding import Draft
 from .drafting import Drafting
 from .faults import fault
-from .folding import catch_up, catch_up_aside, fold_slice, is_behind
-from .gaps import SLICE
+from .folding import catch_up, catch_up_aside, is_behind
 from .host_transaction import Opening
 from .hosting import PostgresHosting
-from .loading import Wanted
+from .knowledge import Knowledge
 from .naming import Address
 from .opening import open_journal
 from .origin import Origin, where
 from .outside import Elsewhere
 from .pool import Pool
 from .reader_pool import ReaderPool
-from .record import FOLDS, Standpoint, record
-from .refreshing import refresh
+from .record import Standpoint, record
 from .sign import Sign, live_openings
-from .store import Busy, PostgresStore
-from .unfolded import Unfolded, placed_event
+from .store import PostgresStore
 
 log = logging.getLogger(__name__)
 
@@ -74,30 +68,6 @@ PORTION: Final = 48
 How many commands are decided while as many are appended: with fewer a server that syncs slowly does little else, and with more it
 waits for the first of them.
 """
-
-
-@dataclass(slots=True)
-class Draft:
-    """What was decided of some requests, to be appended."""
-
-    part: list[Request[Any]]
-    unit: Unit
-    wanted: Wanted
-    decided: Decided
-    stood: Head
-    """What it was decided on."""
-    taken: bool = False
-    """Whether the caches hold it already, at provisional places."""
-
-    def follow(self, placing: Placing) -> None:
-        """What it was decided on top of has got its real times: its own are moved with them, and are provisional still."""
-        self.unit.move(placing.times)
-        for request in self.decided.requests:
-            request.result = placed(request.result, placing)
-
-    def stands(self, appended: Appended) -> bool:
-        """Tell whether it was appended where it was thought to land."""
-        return appended.head == self.stood.position and appended.position in (None, self.stood.position + 1)
 
 
 class PostgresEngine(Engine):
@@ -126,15 +96,6 @@ class PostgresEngine(Engine):
         self._readers = ReaderPool(address, self._busy)
         self._opening = OpeningState()
         self._dead: set[int] = set()
-        self._head: Head | None = None
-        """The head that the caches stand at."""
-        self._undisturbed = True
-        """Whether nobody else had appended before what was last appended."""
-        self._newest = 0
-        """The highest position that this process has seen."""
-        self._erasures = 0
-        self._unfolded = 0
-        """How many events were appended since some were last folded into the aggregated projections."""
         self._shares_work = False
         """Whether hosts' transactions admit events in the name of this opening."""
         self._sign = Sign(address, busy_us=self._busy, on_lost=lambda opening_id: self.on_lost(opening_id))
@@ -144,8 +105,8 @@ class PostgresEngine(Engine):
                 open_journal(connection, address, readonly=readonly, create=create)
                 self._access = self._readers.access = access_of(connection)
                 self._origin: Origin = where(connection, address)
-                self._use(connection)
-                self._look()
+                self._use(connection, newest=0)
+                self._known.look()
         except BaseException:
             self._sign.close()
             raise
@@ -193,7 +154,7 @@ class PostgresEngine(Engine):
         else:
             with self._guard:
                 self._connect()
-                catch_up(self._store)
+                catch_up(self._known.store)
             with self._readers.snapshot() as found:
                 yield found
 
@@ -226,7 +187,7 @@ class PostgresEngine(Engine):
 
     def _portion(self, many: int) -> int:
         """Return how many of so many commands are decided together: fewer, where what follows can be decided meanwhile."""
-        return PORTION if self._undisturbed and many >= 2 * PORTION else many
+        return PORTION if self._known.undisturbed and many >= 2 * PORTION else many
 
     def _round(
         self, part: list[Request[Any]] | Draft, presume: bool, following: list[Request[Any]]
@@ -240,151 +201,41 @@ class PostgresEngine(Engine):
         if not isinstance(draft, Draft):
             return draft, None
         if self._sign.opening_id != self._opening.opening_id:  # it was lost meanwhile, and what was decided is in its name
-            self._forget(draft.unit)
+            self._known.forget(draft.unit)
             return draft.part, None
         unit, decided = draft.unit, draft.decided
         try:
             appended, ahead = self._append(draft, following)
         except BaseException:
-            self._forget(unit)
+            self._known.forget(unit)
             raise
         if appended.status == "appended":
             return self._accept(draft, appended, ahead) + draft.part[len(decided.requests) :], ahead
         if draft.taken or appended.conflict not in ("conversation", "guard"):
-            self._forget(unit)
+            self._known.forget(unit)
         else:
-            self._undo(unit, draft.wanted)
+            self._known.undo(unit, draft.wanted)
             if appended.conflict == "conversation":
-                self._has_moved()
+                self._known.has_moved()
         if appended.conflict == "guard" and len(decided.requests) == 1:
             _refuse(decided.requests, JournalUnavailable(f"{self.name}: {GUARDED}"))
             return draft.part[1:], None
         if appended.conflict == "head":
             raise JournalRefused(f"{self.name}: was exchanged while it was open; close it, and open it again")
         if appended.status == "behind":
-            catch_up(self._store)
+            catch_up(self._known.store)
         return draft.part, None
 
     def _draft(self, part: list[Request[Any]], presume: bool) -> Draft | list[Request[Any]]:
         """Decide what belongs together; return the requests that are to be decided again where there is nothing to append."""
         self._connect()
         try:
-            unit, wanted = self._prepare(part, presume)
+            return self._known.draft(part, presume)
         except psycopg.OperationalError as error:
             if not self._is_lost(error):
                 raise
-            self._connect()  # nothing was sent yet: what was lost lay idle
-            unit, wanted = self._prepare(part, presume)
-        try:
-            reads = self._store.reads
-            decided = decide(unit, part)
-            if not decided.requests:
-                raise RuntimeError("a command builds on places that it gives itself")
-            if decided.changes_nothing:
-                return self._answer(unit, decided, wanted, part)
-            if self._store.reads != reads and self._has_moved():
-                self._undo(unit, wanted)
-                return part
-        except BaseException:
-            self._forget(unit)
-            raise
-        assert self._head is not None
-        return Draft(part, unit, wanted, decided, self._head)
-
-    def _draft_ahead(self, draft: Draft, following: list[Request[Any]]) -> Draft | None:
-        """
-        Decide what follows a draft while that is appended, as if it stood where it was thought to. Nothing can be read meanwhile.
-
-        Until it is known what has become of the first, the caches hold it at provisional places.
-        """
-        if not following or not self._undisturbed or len(draft.decided.requests) < len(draft.part) or is_alone(following[0]):
-            return None
-        draft.unit.commit()
-        draft.wanted.withdraw()
-        draft.taken = True
-        self._head, stood = draft.unit.head, self._head
-        self._store.busy = True
-        try:
-            unit = self._begin_unit(draft.unit)
-            wanted = Wanted(self._store, unit, [request.command for request in following], presume=True)
-            decided = decide(unit, following)
-        except Busy:
-            return None
-        finally:
-            self._store.busy = False
-            self._head = stood
-        if decided.changes_nothing or unit.changes.actions:  # which hold times of which nothing is known here
-            self._undo(unit, wanted)
-            return None
-        return Draft(following[: len(decided.requests)], unit, wanted, decided, draft.unit.head)
-
-    def _prepare(self, part: list[Request[Any]], presume: bool) -> tuple[Unit, Wanted]:
-        """Begin a unit, for which what its commands are about to read is loaded as it is at its head, or presumed."""
-        commands = [request.command for request in part]
-        if self._head is None:
-            self._look()
-        try:
-            while True:
-                unit = self._begin_unit()
-                wanted = Wanted(self._store, unit, commands, presume=presume)
-                if not wanted.load() or not self._has_moved():
-                    return unit, wanted
-                wanted.withdraw()
-        except BaseException:
-            self._forget(None)  # what was presumed, and never came to be tried
-            raise
-
-    def _begin_unit(self, on_top_of: Unit | None = None) -> Unit:
-        assert self._head is not None
-        self._caches.nobody_waits = None
-        if self._shares_work:
-            self._caches.forget_work()
-        self._caches.forget_what_moves_without_events(self._opening.opening_id)
-        unit = Unit(
-            store=self._store,
-            caches=self._caches,
-            head=self._head,
-            opening=self._opening,
-            clocks=self.clocks,
-            limits=self.limits,
-            raise_epoch=lambda proposed: proposed,
-            keep_inbound=self._keep_inbound,
-            ahead=True,
-            on_top_of=on_top_of,
-        )
-        self._store.lines.begin(unit.changes)
-        return unit
-
-    def _look(self) -> bool:
-        """Look at the head, on which stands what is decided from now on; tell whether nothing that is cached does."""
-        row = self._store.one(CALLS.standpoint, {"folds": FOLDS})
-        assert row is not None
-        *head, erasures, clock, behind = row
-        behind = behind and not self.readonly
-        if behind:
-            catch_up(self._store)
-        self._head = Head._make((*head, self._access.journal_key or b""))
-        self.clocks.heard(clock)
-        self._newest = max(self._newest, self._head.position)
-        if not behind and erasures == self._erasures:
-            return False
-        self._erasures = erasures
-        self._caches.forget()
-        return True
-
-    def _has_moved(self) -> bool:
-        """Tell whether others have appended since what is cached was true; afterwards it is true of the newest position."""
-        before = self._head
-        anew = self._look()
-        head = self._head
-        assert before is not None and head is not None
-        refresh(self._store, self._caches, before.position, head.position, self._opening.opening_id)
-        return anew or head.position != before.position
-
-    def _answer(self, unit: Unit, decided: Decided, wanted: Wanted, part: list[Request[Any]]) -> list[Request[Any]]:
-        """Answer those that change nothing, if what they were decided on is the newest state and nothing of it was presumed."""
-        self._undo(unit, wanted)
-        return part if wanted.presumed_any or self._has_moved() else part[len(decided.requests) :]
+        self._connect()  # nothing was sent yet: what was lost lay idle
+        return self._known.draft(part, presume)
 
     def _append(self, draft: Draft, following: list[Request[Any]]) -> tuple[Appended, Draft | None]:
         """
@@ -393,18 +244,18 @@ class PostgresEngine(Engine):
         Returns also what was decided meanwhile of the requests that follow, if it stands on what was appended.
         """
         unit, stood = draft.unit, draft.stood
-        stand = Standpoint(stood.position, unit.now, stood.epoch, self._erasures)
+        stand = Standpoint(stood.position, unit.now, stood.epoch, self._known.erasures)
         body = record(
             unit,
             stand,
             presumed=draft.wanted.presumed,
             presumed_routes=draft.wanted.presumed_routes,
-            least=self._newest if unit.begins_opening else None,
+            least=self._known.newest if unit.begins_opening else None,
             synced=not draft.decided.unsynced,
         )
         ahead: list[Draft | None] = []
         try:
-            appended = self._send(draft, body, lambda: ahead.append(self._draft_ahead(draft, following)))
+            appended = self._send(draft, body, lambda: ahead.append(self._known.draft_ahead(draft, following)))
             self.clocks.heard(appended.clock)
         except psycopg.errors.UniqueViolation:  # of what was presumed to be new
             appended = self._not_landed(stood, "stream")
@@ -420,8 +271,8 @@ class PostgresEngine(Engine):
     def _is_lost(self, error: psycopg.OperationalError) -> bool:
         """Tell whether the connection is no more; the server may say so before it closes it."""
         if error.sqlstate in ENDED:
-            self._store.connection.close()
-        return bool(self._store.connection.closed)
+            self._known.store.connection.close()
+        return bool(self._known.store.connection.closed)
 
     def _not_landed(self, head: Head, conflict: Conflict | None) -> Appended:
         return Appended("conflict", conflict, head.position, None, None, head.epoch, self.clocks.stamps())
@@ -432,78 +283,36 @@ class PostgresEngine(Engine):
         return self._appender.append(body, meanwhile)
 
     def _accept(self, draft: Draft, appended: Appended, ahead: Draft | None) -> list[Request[Any]]:
-        """
-        Take in what was appended; return the requests that are to be decided again.
-
-        Those change nothing, and what they were told is true only of the position that it was decided on, if it was not presumed.
-        """
-        unit, decided, wanted, head = draft.unit, draft.decided, draft.wanted, draft.stood
-        events = unit.changes.events
-        assert appended.recorded_at is not None
-        placing = Placing(
-            seen=head.position,
-            positions=0 if appended.position is None else appended.position - head.position - 1,
-            since=unit.now,
-            times=appended.recorded_at - unit.now,
-            epoch=appended.epoch,
-        )
-        stale = decided.idle if wanted.presumed_any or appended.head != head.position else []
-        self._undisturbed = draft.stands(appended)
-        if not draft.taken:
-            refresh(self._store, self._caches, head.position, appended.head, self._opening.opening_id)
-            self._caches.place(placing)
-            unit.commit()
-            wanted.withdraw()
-        elif not self._undisturbed:
-            self._forget(None)
-        else:
-            self._caches.place_latest(placing)
-            if ahead is not None:
-                ahead.follow(placing)
-        for request in decided.requests:
-            request.result = placed(request.result, placing)
-        if events:
-            position, recorded_at = placing.position(events[-1][0]), placing.time(events[-1][1])
-            self._head = unit.head._replace(position=position, recorded_at=recorded_at, epoch=appended.epoch)
-            self._newest = max(self._newest, position)
-            self._unfolded += len(events)
-            self._own.take(appended.head, [placed_event(event, placing) for event in unit.changes.decoded])
-        elif appended.head != head.position:
-            self._look()
-        if any(is_alone(request) for request in decided.requests):
-            self._forget(None)  # what it erased is no longer what the caches hold
-        if unit.changes.rings:
-            self.on_rings([ring for ring in unit.changes.rings if ring[0] == self.opening_id])
-        if events:
+        """Take in what was appended, and tell others of it; return the requests that are to be decided again."""
+        stale = self._known.take_in(draft, appended, ahead)
+        changes = draft.unit.changes
+        if changes.rings:
+            self.on_rings([ring for ring in changes.rings if ring[0] == self.opening_id])
+        if changes.events:
             self._tell_listeners()
         return stale
 
-    def _undo(self, unit: Unit, wanted: Wanted) -> None:
-        """Nothing of a unit was appended; what is cached of what was committed stands, but for what was presumed."""
-        unit.rollback()
-        wanted.withdraw()
-
-    def _forget(self, unit: Unit | None) -> None:
-        """Know nothing any more."""
-        if unit is not None:
-            unit.rollback()
-        self._caches.forget()
-        self._head = None
-
     # Connections.
 
-    def _use(self, connection: Connection) -> None:
-        """Write through a connection from now on; nothing is known from before."""
-        self._store = PostgresStore(connection, self.address.schema, self._access)
+    def _use(self, connection: Connection, *, newest: int) -> None:
+        """Write through a connection from now on; nothing is known from before, but for the `newest` position that was seen."""
+        self._known = Knowledge(
+            PostgresStore(connection, self.address.schema, self._access),
+            self._access,
+            opening=self._opening,
+            shares_work=lambda: self._shares_work,
+            clocks=self.clocks,
+            limits=lambda: self.limits,
+            keep_inbound=self._keep_inbound,
+            readonly=self.readonly,
+            newest=newest,
+        )
         self._appender = None if self.readonly else Appender(connection, self.address.schema)
-        self._caches = Caches(self._store)
-        self._own = Unfolded()
         self._backend = connection.info.backend_pid
-        self._head = None
 
     def _connect(self) -> None:
         """See that there is a connection to the same journal, and a living opening; a lost one is followed by the next."""
-        if self._store.connection.closed:
+        if self._known.store.connection.closed:
             self._reconnect()
         if self._opening.opening_id is None or self._sign.opening_id != self._opening.opening_id:
             self._begin_opening()
@@ -519,16 +328,16 @@ class PostgresEngine(Engine):
         except BaseException:
             connection.close()
             raise
-        self._use(connection)
+        self._use(connection, newest=self._known.newest)
         if not alive:  # the server was started anew, or is another one, and the sign has not noticed yet
             self._begin_opening()
 
     def _begin_opening(self) -> None:
         """Take the next number with its sign of life; its event follows with the first that is appended."""
-        self._forget(None)
-        row = self._store.one(CALLS.next_opening, self._origin)
+        self._known.forget(None)
+        row = self._known.store.one(CALLS.next_opening, self._origin)
         assert row is not None
-        self._opening = OpeningState()
+        self._opening = self._known.opening = OpeningState()
         self._sign.begin(row[0])
         self._opening.opening_id = row[0]
         self.on_begun(row[0])
@@ -537,14 +346,14 @@ class PostgresEngine(Engine):
         """Find out whether a unit landed whose answer was lost; None if it did not, or if it leaves no trace of its own."""
         backend = self._backend
         self._reconnect()
-        self._end_session(self._store, backend)
+        self._end_session(self._known.store, backend)
         if not unit.changes.events:
             return None
         _, _, originator_id, version, _, _, opening_id, *_, state, _ = unit.changes.events[0]
-        row = self._store.one(CALLS.landed, (originator_id, version, opening_id, state))
+        row = self._known.store.one(CALLS.landed, (originator_id, version, opening_id, state))
         if row is None:
             return None
-        epoch = self._store.epoch_at(row[0] + len(unit.changes.events))
+        epoch = self._known.store.epoch_at(row[0] + len(unit.changes.events))
         return Appended("appended", None, UNKNOWN, row[0], row[1], epoch, self.clocks.stamps())
 
     def _end_session(self, store: PostgresStore, session: int) -> None:
@@ -651,14 +460,13 @@ class PostgresEngine(Engine):
         try:
             yield
         except (psycopg.Error, ValueError) as error:
-            self._unfolded = 0
+            self._known.fold_later()
             log.warning("events could not be folded: %s", type(error).__name__)
 
     def tidy(self) -> None:
         """Fold on what is folded after appends, when enough has come together."""
         with self._tried(), self._guard:
-            while self._unfolded >= SLICE and not self._store.connection.closed:
-                self._unfolded = self._unfolded - SLICE if fold_slice(self._store, self._own) else 0
+            self._known.fold()
 
     def _tell_listeners(self) -> None:
         for listener in tuple(self.on_commit):
@@ -683,10 +491,9 @@ class PostgresEngine(Engine):
             return
         with self._guard:
             self._closed = True
-            if self._unfolded:
-                with self._tried():
-                    fold_slice(self._store, self._own)  # so that a small journal is left with nothing to fold
-            self._store.connection.close()
+            with self._tried():
+                self._known.fold_rest()
+            self._known.store.connection.close()
         self._readers.close()
         self._sign.close()
 

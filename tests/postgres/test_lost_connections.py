@@ -39,7 +39,7 @@ def end_session_of_the_sign(postgres: Postgres, schema: str, *, of: AsyncJournal
 def end_session_of_the_writer(journal: AsyncJournal, postgres: Postgres) -> None:
     engine = journal.core.engine
     assert isinstance(engine, PostgresEngine)
-    pid = engine._store.connection.info.backend_pid
+    pid = engine._known.store.connection.info.backend_pid
     postgres.execute("SELECT pg_terminate_backend(%s)", (pid,))
 
 

@@ -12,7 +12,9 @@ import pytest
 import counterfoil
 from counterfoil import AsyncJournal, Grant, Identity, Inbound, Limits, Reply, Turn
 from counterfoil.infrastructure.postgres import engine as engines
-from counterfoil.infrastructure.postgres.engine import Draft, PostgresEngine
+from counterfoil.infrastructure.postgres.deciding import Draft
+from counterfoil.infrastructure.postgres.engine import PostgresEngine
+from counterfoil.infrastructure.postgres.knowledge import Knowledge
 from counterfoil.projections.catalogue import BUILT_IN
 from tests.postgres_server import Postgres
 
@@ -24,16 +26,16 @@ LIMITS: Any = Limits(max_pending_per_process=10_000, max_routes=10_000, max_pend
 def ahead(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
     """Portions are small; counts how often something was decided ahead, and how often not."""
     counted: Counter[bool] = Counter()
-    draft_ahead = PostgresEngine._draft_ahead
+    draft_ahead = Knowledge.draft_ahead
 
-    def counting(self: PostgresEngine, draft: Draft, following: list[Any]) -> Draft | None:
+    def counting(self: Knowledge, draft: Draft, following: list[Any]) -> Draft | None:
         found = draft_ahead(self, draft, following)
         if following:
             counted[found is not None] += 1
         return found
 
     monkeypatch.setattr(engines, "PORTION", 4)
-    monkeypatch.setattr(PostgresEngine, "_draft_ahead", counting)
+    monkeypatch.setattr(Knowledge, "draft_ahead", counting)
     return counted
 
 
@@ -50,7 +52,7 @@ def check_caches(journal: AsyncJournal) -> None:
     """What an opening has cached is what is stored."""
     engine = journal.core.engine
     assert isinstance(engine, PostgresEngine)
-    caches, store = engine._caches, engine._store
+    caches, store = engine._known.caches, engine._known.store
     for operation_id, operation in caches.operations.committed.items():
         assert operation == caches._load_operation(operation_id)
     for route, queue in caches.queues.committed.items():
@@ -142,7 +144,7 @@ async def test_portions_of_two_hosts_that_append_between(url: str, ahead: Counte
         assert 400 == len({answer.operation_id for answers in found for answer in answers})
         for journal in (one, other):
             await journal.admit(event(5_000), GRANT)
-            journal.core.engine._has_moved()  # type: ignore[attr-defined]
+            journal.core.engine._known.has_moved()  # type: ignore[attr-defined]
             check_caches(journal)
         assert (await one.verify()).agrees
 
