@@ -183,6 +183,11 @@ class Caches:
                 self.rows[projection.NAME].change_latest(partial(placed_row, projection, placing))
         self.commands.change_latest(lambda kept: (*kept[:2], placing.time(kept[2])))
 
+    def evict_latest(self) -> None:
+        """What the group changed that was committed last does not stand, or stands elsewhere."""
+        for layered in self._all:
+            layered.evict_latest()
+
     def commit(self) -> None:
         """End a group: what it changed is committed."""
         self.conversations.update([operation.conversation for _, operation in self.operations.changed() if operation is not None])

@@ -77,6 +77,11 @@ class Layered(Generic[K, V]):
             if value is not None:
                 self._committed[key] = changed(value)
 
+    def evict_latest(self) -> None:
+        """Drop what the group put which was committed last: it does not stand."""
+        for key in self._latest:
+            self._committed.pop(key, None)
+
     def rekey(self, key_of: Callable[[V], K]) -> None:
         """Find by their own keys the values that the group put."""
         self._group = {key if value is None else key_of(value): value for key, value in self._group.items()}

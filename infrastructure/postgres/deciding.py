@@ -96,4 +96,5 @@ class Draft:
 
     def stands(self, appended: Appended) -> bool:
         """Tell whether it was appended where it was thought to land."""
-        return appended.head == self.stood.position and appended.position in (None, self.stood.position + 1)
+        here = self.stood.position
+        return appended.status == "appended" and appended.head == here and appended.position in (None, here + 1)

@@ -171,13 +171,14 @@ class PostgresEngine(Engine):
             rest = waiting[most:] if ahead is None else waiting
             try:
                 with self._guard, self._faults():
-                    left, ahead = self._round(ahead or part, presume, rest[:most])
+                    left, ahead = self._round(ahead or part, presume, rest[:most] if presume else [])
             except Exception as error:
                 _refuse(part, error)
                 left, ahead = [], None
-            presume = len(left) < len(part)
-            if presume:
-                most = self._portion(len(group))
+            if len(left) < len(part):
+                most, presume = self._portion(len(group)), True
+            elif presume:
+                presume = False
             elif time.monotonic() < until:
                 most = max(1, len(part) // 2)
             else:
@@ -211,10 +212,10 @@ class PostgresEngine(Engine):
             raise
         if appended.status == "appended":
             return self._accept(draft, appended, ahead) + draft.part[len(decided.requests) :], ahead
-        if draft.taken or appended.conflict not in ("conversation", "guard"):
+        if appended.conflict not in ("conversation", "guard"):
             self._known.forget(unit)
         else:
-            self._known.undo(unit, draft.wanted)
+            self._known.undo(draft)
             if appended.conflict == "conversation":
                 self._known.has_moved()
         if appended.conflict == "guard" and len(decided.requests) == 1:
@@ -266,7 +267,11 @@ class PostgresEngine(Engine):
             if found is None and not unit.changes.events:
                 raise  # it leaves no trace by which it could be told
             appended = found or self._not_landed(stood, None)
-        return appended, ahead[0] if ahead and draft.stands(appended) else None
+        drafted = ahead[0] if ahead else None
+        if drafted is None or draft.stands(appended):
+            return appended, drafted
+        self._known.undo(drafted)
+        return appended, None
 
     def _is_lost(self, error: psycopg.OperationalError) -> bool:
         """Tell whether the connection is no more; the server may say so before it closes it."""

@@ -79,18 +79,19 @@ class Knowledge:
             decided = decide(unit, part)
             if not decided.requests:
                 raise RuntimeError("a command builds on places that it gives itself")
+            assert self.head is not None
+            draft = Draft(part, unit, wanted, decided, self.head)
             if decided.changes_nothing:
-                self.undo(unit, wanted)
+                self.undo(draft)
                 stale = wanted.presumed_any or self.has_moved()
                 return part if stale else part[len(decided.requests) :]
             if self.store.reads != reads and self.has_moved():
-                self.undo(unit, wanted)
+                self.undo(draft)
                 return part
         except BaseException:
             self.forget(unit)
             raise
-        assert self.head is not None
-        return Draft(part, unit, wanted, decided, self.head)
+        return draft
 
     def draft_ahead(self, draft: Draft, following: list[Request[Any]]) -> Draft | None:
         """
@@ -114,10 +115,11 @@ class Knowledge:
         finally:
             self.store.busy = False
             self.head = stood
+        ahead = Draft(following[: len(decided.requests)], unit, wanted, decided, draft.unit.head)
         if decided.changes_nothing or unit.changes.actions:  # which hold times of which nothing is known here
-            self.undo(unit, wanted)
+            self.undo(ahead)
             return None
-        return Draft(following[: len(decided.requests)], unit, wanted, decided, draft.unit.head)
+        return ahead
 
     def _prepare(self, part: list[Request[Any]], presume: bool) -> tuple[Unit, Wanted]:
         """Begin a unit, for which what its commands are about to read is loaded as it is at its head, or presumed."""
@@ -221,7 +223,8 @@ class Knowledge:
             draft.unit.commit()
             draft.wanted.withdraw()
         elif not self.undisturbed:
-            self.forget(None)
+            self.caches.evict_latest()
+            refresh(self.store, self.caches, draft.stood.position, appended.head, self.opening.opening_id)
         else:
             self.caches.place_latest(placing)
             if ahead is not None:
@@ -241,10 +244,12 @@ class Knowledge:
         """Fold nothing more of what was appended until now."""
         self._unfolded = 0
 
-    def undo(self, unit: Unit, wanted: Wanted) -> None:
-        """Nothing of a unit was appended; what is cached of what was committed stands, but for what was presumed."""
-        unit.rollback()
-        wanted.withdraw()
+    def undo(self, draft: Draft) -> None:
+        """Nothing of a draft was appended; what is cached of what was committed stands, but for what was presumed."""
+        draft.unit.rollback()
+        draft.wanted.withdraw()
+        if draft.taken:
+            self.caches.evict_latest()
 
     def forget(self, unit: Unit | None) -> None:
         """Know nothing any more."""

@@ -11,7 +11,9 @@ import pytest
 
 import counterfoil
 from counterfoil import AsyncJournal, Grant, Identity, Inbound, Limits, Reply, Turn
+from counterfoil.infrastructure.commands.admission import AdmitInbound
 from counterfoil.infrastructure.postgres import engine as engines
+from counterfoil.infrastructure.postgres.appending import Appended
 from counterfoil.infrastructure.postgres.deciding import Draft
 from counterfoil.infrastructure.postgres.engine import PostgresEngine
 from counterfoil.infrastructure.postgres.knowledge import Knowledge
@@ -146,6 +148,40 @@ async def test_portions_of_two_hosts_that_append_between(url: str, ahead: Counte
             await journal.admit(event(5_000), GRANT)
             journal.core.engine._known.has_moved()  # type: ignore[attr-defined]
             check_caches(journal)
+        assert (await one.verify()).agrees
+
+
+async def test_somebody_who_appends_between_costs_one_portion(
+    url: str, ahead: Counter[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was cached before it stays: otherwise what is presumed from then on would be wrong, and cost as much again."""
+    appended: Counter[str] = Counter()
+    append = PostgresEngine._append
+
+    def counting(self: PostgresEngine, draft: Draft, following: list[Any]) -> tuple[Appended, Draft | None]:
+        found = append(self, draft, following)
+        appended[found[0].status] += 1
+        return found
+
+    async with counterfoil.open_async(url, limits=LIMITS) as one, counterfoil.open_async(url, limits=LIMITS) as other:
+        await asyncio.gather(*(one.admit(event(number, number), GRANT) for number in range(60)))
+        drafted, again = Knowledge.draft_ahead, [True]
+
+        def while_other_appends(self: Knowledge, draft: Draft, following: list[Any]) -> Draft | None:
+            if following and again:
+                again.clear()
+                other.core.committer.submit(AdmitInbound(event(1_000, 1_000), GRANT, "agent")).result(30)
+            return drafted(self, draft, following)
+
+        monkeypatch.setattr(PostgresEngine, "_append", counting)
+        monkeypatch.setattr(Knowledge, "draft_ahead", while_other_appends)
+
+        await asyncio.gather(*(one.admit(event(100 + number, number), GRANT) for number in range(60)))
+
+        assert not again
+        assert 1 >= appended["conflict"]
+        assert ahead[True] > 5
+        check_caches(one)
         assert (await one.verify()).agrees
 
 
