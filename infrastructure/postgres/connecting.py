@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from counterfoil.domain.errors import JournalRefused, JournalUnavailable
 
 from ..statements import statements
-from .connection import Connection, open_connection
+from .connection import Connection, Session, open_connection
 from .faults import fault
 from .naming import Address, quoted
 
@@ -161,7 +161,14 @@ def _have_client_checked(connection: Connection) -> None:
 
 
 def _look(connection: Connection) -> _Facts:
-    backend, mark, in_recovery, _ = connection.execute(SESSION.facts, prepare=False).fetchone() or (0, None, False, None)
+    backend, mark, in_recovery, began, _ = connection.execute(SESSION.facts, prepare=False).fetchone() or (
+        0,
+        None,
+        False,
+        0,
+        None,
+    )
+    connection.session = Session(backend, began)
     return _Facts(backend, mark, in_recovery)
 
 

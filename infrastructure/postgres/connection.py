@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Generator
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg.abc import RV, PQGen
@@ -25,11 +25,21 @@ from .faults import Silence
 _UNGUARDED_TRIES: Final = 4
 
 
+class Session(NamedTuple):
+    """What names a session of a server for all time: a server that is started anew may give the same number again."""
+
+    backend: int
+    began: int
+    """Microseconds since 1970."""
+
+
 class Connection(psycopg.Connection[Any]):
     """A connection that autocommits, and prepares each statement when it is first executed."""
 
     silence_s: float | None = None
     """How long it waits for the answer to one statement before it takes the server for lost; None for ever."""
+    session: Session
+    """Known once it was made a session of a journal's."""
     _inherited = False
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:

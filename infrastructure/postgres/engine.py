@@ -34,7 +34,7 @@ from .access import access_of
 from .appending import Appended, Appender, Conflict
 from .clocks import ServerClocks
 from .connecting import connect
-from .connection import Connection
+from .connection import Connection, Session
 from .deaths import watch_death
 from .deciding import Draft
 from .drafting import Drafting
@@ -313,7 +313,6 @@ class PostgresEngine(Engine):
             newest=newest,
         )
         self._appender = None if self.readonly else Appender(connection, self.address.schema)
-        self._backend = connection.info.backend_pid
 
     def _connect(self) -> None:
         """See that there is a connection to the same journal, and a living opening; a lost one is followed by the next."""
@@ -349,9 +348,9 @@ class PostgresEngine(Engine):
 
     def _find(self, unit: Unit) -> Appended | None:
         """Find out whether a unit landed whose answer was lost; None if it did not, or if it leaves no trace of its own."""
-        backend = self._backend
+        session = self._known.store.connection.session
         self._reconnect()
-        self._end_session(self._known.store, backend)
+        self._end_session(self._known.store, session)
         if not unit.changes.events:
             return None
         _, _, originator_id, version, _, _, opening_id, *_, state, _ = unit.changes.events[0]
@@ -361,10 +360,13 @@ class PostgresEngine(Engine):
         epoch = self._known.store.epoch_at(row[0] + len(unit.changes.events))
         return Appended("appended", None, UNKNOWN, row[0], row[1], epoch, self.clocks.stamps())
 
-    def _end_session(self, store: PostgresStore, session: int) -> None:
+    def _end_session(self, store: PostgresStore, session: Session) -> None:
         """See that a session has ended, so that what it was doing has happened or never will."""
-        store.one(CALLS.end_backend, (session,))
-        while store.one(CALLS.backend, (session,)) is not None:
+        until = time.monotonic() + self.limits.duration("busy_wait") / 1e6
+        store.one(CALLS.end_backend, session)
+        while store.one(CALLS.backend, session) is not None:
+            if time.monotonic() >= until:
+                raise JournalUnavailable(f"{self.name}: a session whose answer was lost does not end; try again")
             time.sleep(LOOK_AGAIN_S)
 
     # Other openings.
@@ -439,7 +441,7 @@ class PostgresEngine(Engine):
         if self.readonly:
             raise ReadOnly(f"{self.name}: was opened for reading only; open it without readonly to change it")
 
-    def _has_landed(self, session: int, number: str) -> bool:
+    def _has_landed(self, session: Session, number: str) -> bool:
         """Tell of a transaction, by its number, whether it was committed; its session is ended if it is not yet."""
         connection = connect(self.address, purpose="writer", busy_us=self._busy)
         try:

@@ -21,7 +21,7 @@ from ..committer import Committer
 from ..hosting import Body, Transacted
 from ..inside import refuse_inside
 from ..tx import Fenced
-from .connection import Connection
+from .connection import Connection, Session
 from .drafting import Drafting
 from .faults import fault
 from .host_transaction import WITHIN, HostTransaction, Opening
@@ -48,7 +48,7 @@ class PostgresHosting:
         pool: Pool,
         *,
         committed: Callable[[], None],
-        landed: Callable[[int, str], bool],
+        landed: Callable[[Session, str], bool],
     ) -> None:
         """
         `committed` is called after each commit of a body that has appended something; `landed` finds out of a session, of which
@@ -132,7 +132,7 @@ class PostgresHosting:
     def _commit(self, connection: Connection) -> None:
         """Commit, and find out whether that landed when the answer is lost."""
         try:
-            session = connection.info.backend_pid
+            session = connection.session
             ((number,),) = connection.execute(WITHIN.transaction)
         except psycopg.Error as error:
             raise StoreFailed(error) from None

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
 from random import Random
+from typing import Any
 
+import psycopg
 import pytest
 
 import counterfoil
@@ -247,3 +249,33 @@ async def test_closing_does_not_wait_for_a_server_that_is_gone(proxy: Proxy, sch
 
         assert "opening_ended" == held.reason
         proxy.resume()
+
+
+@pytest.mark.contract("ADM-07")
+async def test_a_session_is_known_by_its_begin_too(postgres: Postgres, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart, in a container above all, somebody else may have the number of the session whose answer was lost."""
+    async with counterfoil.open_async(postgres.url(schema)) as journal:
+        await journal.admit(event("1"), GRANT)
+        engine = journal.core.engine
+        assert isinstance(engine, PostgresEngine)
+        send = engine._send
+
+        def lose_the_answer(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            send(*arguments)
+            engine._known.store.connection.close()
+            raise psycopg.OperationalError("the connection is lost")
+
+        monkeypatch.setattr(engine, "_send", lose_the_answer)
+        with postgres.connect() as stranger:
+            connection = engine._known.store.connection
+            connection.session = connection.session._replace(backend=stranger.info.backend_pid)
+
+            answer = await journal.admit(event("2"), GRANT)
+
+            assert "accepted" == answer.status
+            assert not answer.duplicate
+            assert (1,) == stranger.execute("SELECT 1").fetchone()
+        own = engine._known.store.connection.session
+        engine._end_session(engine._known.store, own._replace(began=own.began - 1))  # which it is not, so that it returns
+        assert (await journal.verify()).agrees

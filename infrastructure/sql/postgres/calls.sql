@@ -40,8 +40,9 @@ WHERE originator_id = %s AND originator_version = %s AND opening_id IS NOT DISTI
 
 -- name: end_backend
 -- End a session of which nothing was heard, so that what it was doing has happened or never will.
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND pid <> pg_backend_pid()
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pid = %s AND (extract(epoch FROM backend_start) * 1000000)::bigint = %s
 
 -- name: backend
 -- Whether a session is still there.
-SELECT 1 FROM pg_stat_activity WHERE pid = %s
+SELECT 1 FROM pg_stat_activity WHERE pid = %s AND (extract(epoch FROM backend_start) * 1000000)::bigint = %s

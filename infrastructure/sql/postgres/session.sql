@@ -7,6 +7,7 @@ SELECT
   pg_backend_pid(),
   current_setting('counterfoil.mark', true),
   pg_is_in_recovery(),
+  (SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()),
   set_config(
     'synchronous_commit',
     CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END,
