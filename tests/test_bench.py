@@ -125,15 +125,16 @@ def test_failed_measurement_on_postgresql_leaves_nothing(
     assert [] == schemas_of(postgres)
 
 
-def test_interrupted_bench_on_postgresql_leaves_nothing(postgres: Postgres) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_bench_on_postgresql_leaves_nothing(postgres: Postgres, number: int, status: int) -> None:
     """While processes of its own are at work."""
     command = (sys.executable, "-m", "counterfoil", "bench", postgres.url("untouched"), "--only", "together", "--rounds", "100")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         process.stderr.readline()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
 
-        assert 130 == process.wait(60)
+        assert status == process.wait(60)
     assert [] == schemas_of(postgres)
 
 

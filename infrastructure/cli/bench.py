@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,6 +95,7 @@ def bench(
     if tinystore is None:
         lines = without_tinystore(lines)
     with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
         place = _files(stack, folder, tinystore) if url is None else _schemas(stack, url)
         say = stack.enter_context(Progress())
         report = measure(tuple(line for line in lines if not only or line.name in only), chosen, place, say)
@@ -104,6 +106,11 @@ def bench(
     click.echo()
     for fact in facts(report):
         click.echo(fact)
+
+
+def _end(number: int, _: object) -> None:
+    """End as an interrupt does, so that what was made is removed."""
+    raise SystemExit(128 + number)
 
 
 def _files(stack: ExitStack, folder: Path | None, tinystore: TinyStore | None) -> Place:

@@ -18,6 +18,8 @@ from .stopping import Stop
 
 RETRIES: Final = (0.1, 0.3, 1.0, 3.0)
 """Seconds between the tries to admit a line while the journal is unavailable."""
+RETRIES_OF_A_SERVER: Final = (*RETRIES, *[5.0] * 24)
+"""The same where the journal is on a server: two minutes, in which one is started anew, or another takes its place."""
 SAID_AFTER: Final = 5.0
 """Seconds after which it is said that a line waits for room."""
 IDLE: Final = ": messages wait before it that nobody runs here; without --no-resume they are run"
@@ -43,10 +45,11 @@ class Tally:
 class Feeder:
     """Admit each line of a stream, in its order, until it ends, a stop is asked for, or the journal takes nothing any more."""
 
-    def __init__(self, runtime: Runtime, lines: Lines, stop: Stop) -> None:
+    def __init__(self, runtime: Runtime, lines: Lines, stop: Stop, retries: tuple[float, ...] = RETRIES) -> None:
         self._runtime = runtime
         self._lines = lines
         self._stop = stop
+        self._retries = retries
         self.tally = Tally()
 
     async def feed(self) -> None:
@@ -89,7 +92,8 @@ class Feeder:
 
     async def _admit(self, inbound: Inbound) -> Admission | None:
         """Admit an event and wait as long as it takes; None when a stop came first."""
-        retries = iter(RETRIES)
+        retries = iter(self._retries)
+        waits = False
         since: float | None = asyncio.get_running_loop().time()
         while not self._stop.asked:
             answer = await self._runtime.admit(inbound)
@@ -105,6 +109,9 @@ class Feeder:
                 return None
             if answer.reason != "unavailable" or (pause := next(retries, None)) is None:
                 return answer
+            if pause > RETRIES[-1] and not waits:
+                self._say("waits for the journal's server")
+                waits = True
             await self._stop.within(pause)
         return None
 

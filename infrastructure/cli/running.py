@@ -17,13 +17,14 @@ from counterfoil.domain.inbound import Inbound
 from counterfoil.domain.limits import Limits
 from counterfoil.infrastructure.callbacks import Agent, Authorize, Deliver
 from counterfoil.infrastructure.journal_async import AsyncJournal, open_async
+from counterfoil.infrastructure.naming import is_postgres
 from counterfoil.infrastructure.runtime import Runtime
 from counterfoil.projections.timeline import TimelineFilter
 
 from .advice import GRANTS, as_argument, reconcile_command, what_it_is
 from .desk import operator
 from .failures import Failures
-from .feeder import Feeder, Tally
+from .feeder import RETRIES, RETRIES_OF_A_SERVER, Feeder, Tally
 from .lines import Lines
 from .named_files import Source
 from .printing import PAGE, print_json, print_table
@@ -76,7 +77,7 @@ async def run_host(host: Host, source: Source, *, as_json: bool) -> int:
         host = replace(host, agent=failures.told_of(host.agent))
         async with open_async(host.journal, create=host.create, limits=host.limits) as journal:
             runtime = _runtime(journal, host)
-            feeder = Feeder(runtime, Lines(source), stop)
+            feeder = Feeder(runtime, Lines(source), stop, RETRIES_OF_A_SERVER if is_postgres(host.journal) else RETRIES)
             since = await journal.position()
             try:
                 await _work(host, runtime, feeder, stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from counterfoil.domain import turn
@@ -276,6 +276,10 @@ class Mark:
         unit.append_for(operation, turn.mark(operation, self.attempt, self.delivery, self.actor))
         released = self.fence is not None and release_if_idle(unit, operation, self.fence)
         return Settled("settled", _now(unit, operation), released)
+
+    def keeping_lease(self) -> Mark | None:
+        """Return the same without giving the lease back: what became of a sending must not wait for that."""
+        return None if self.fence is None else replace(self, fence=None)
 
 
 ReleaseAnswer: TypeAlias = Literal["released", "needed", "gone"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import psycopg
 
 from counterfoil.domain.placing import Placing, placed
 
-from ..committer import Request
+from ..committer import Command, Request
 from ..rows import Head
 from ..unit import Elsewhere, Unit
 from .appending import Appended
@@ -73,6 +73,24 @@ def decide(unit: Unit, group: Sequence[Request[Any]]) -> Decided:
 def is_alone(request: Request[Any]) -> bool:
     """Tell whether a command has a transaction to itself: what it erases must not reach what comes after it."""
     return bool(getattr(request.command, "ALONE", False))
+
+
+@runtime_checkable
+class GoesWithoutLease(Protocol):
+    """A command that would end a lease, and is of use without."""
+
+    def keeping_lease(self) -> Command[Any] | None:
+        """Return the command that leaves the lease alone; None when it does so already."""
+        ...
+
+
+def without_lease(request: Request[Any]) -> bool:
+    """Have a request leave alone the lease that a host's transaction holds; tell whether it can."""
+    command = request.command.keeping_lease() if isinstance(request.command, GoesWithoutLease) else None
+    if command is None:
+        return False
+    request.command = command
+    return True
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from .clocks import ServerClocks
 from .connecting import connect
 from .connection import Connection, Session
 from .deaths import watch_death
-from .deciding import Draft
+from .deciding import Draft, without_lease
 from .drafting import Drafting
 from .faults import fault
 from .folding import catch_up, catch_up_aside, is_behind
@@ -218,7 +218,7 @@ class PostgresEngine(Engine):
             self._known.undo(draft)
             if appended.conflict == "conversation":
                 self._known.has_moved()
-        if appended.conflict == "guard" and len(decided.requests) == 1:
+        if appended.conflict == "guard" and len(decided.requests) == 1 and not without_lease(decided.requests[0]):
             _refuse(decided.requests, JournalUnavailable(f"{self.name}: {GUARDED}"))
             return draft.part[1:], None
         if appended.conflict == "head":

@@ -126,11 +126,13 @@ class HostTransaction:
         """See that the connection reaches the journal and may append there, in the name of an opening that has begun."""
         opening_id = yield from self._begun()
         oid = str(self._opening.schema_oid()).encode()
-        ((reaches, writes, may),) = yield Ask(self._sql(WITHIN.look), (oid, str(opening_id).encode(), oid, oid))
+        ((reaches, writes, appends, may),) = yield Ask(self._sql(WITHIN.look), (oid, str(opening_id).encode(), oid, oid))
         if reaches != _YES:
             raise InvalidValue("the connection is not to the journal's database; connect to the one that the journal is in")
         if writes != _YES:
             raise ReadOnly("the transaction of the connection is read-only; begin one that is not")
+        if appends != _YES:
+            raise InvalidValue("in a session whose session_replication_role is replica nothing is appended; set it to origin")
         if may != _YES:
             raise JournalRefused("the role of the connection may not append; grant it what the journal's writer has")
 

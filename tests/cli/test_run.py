@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from counterfoil.demo import traffic
+from tests.postgres_server import Server
 
 from .conftest import SECRET, Shell, message, summary_of
 
@@ -225,6 +227,41 @@ def test_a_journal_that_takes_nothing_ends_the_run(shell: Shell) -> None:
     assert 40 == after["accepted"] + after["duplicates"]
     assert after["accepted"] == 40 - counted["accepted"] - (after["duplicates"] - counted["accepted"])
     assert len(shell.sent) == len({event for event, _, _ in shell.sent})
+
+
+@pytest.mark.slow
+@pytest.mark.postgres_only("a file is never away")
+@pytest.mark.contract("CLI-01", "ADM-06")
+def test_a_run_waits_for_a_server_that_comes_back(shell: Shell, own_postgres: Server) -> None:
+    """For longer than an immediate restart takes: lines on a pipe cannot be read again."""
+    command = [sys.executable, "-m", "counterfoil", "run", shell.journal, "--events", "-", *shell.hosted, "--json"]
+    with subprocess.Popen(
+        command,
+        cwd=shell.folder,
+        env=shell._environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        print(json.dumps(message("first")), file=process.stdin, flush=True)
+        while not shell.sent:
+            assert process.poll() is None
+            time.sleep(0.01)
+        own_postgres.stop(immediate=True)
+        try:
+            print(json.dumps(message("second")), file=process.stdin, flush=True)
+            told = next(line for line in process.stderr if "waits for" in line)
+        finally:
+            own_postgres.start()
+        out, _ = process.communicate(timeout=60)
+
+    assert "server" in told
+    assert 0 == process.returncode
+    assert 2 == summary_of(out)["accepted"]
+    assert ["first", "second"] == [event for event, _, _ in shell.sent]
 
 
 _AS_MODULE = "from counterfoil.infrastructure.cli import main; main()"

@@ -189,3 +189,43 @@ async def test_what_is_delivered_joins_rows_and_events_of_another_chat(postgres:
         waiting = (await journal.acting_as(operator).unresolved()).rows
         assert [(row.connection, row.state) for row in waiting] == [("kitchen", "accepted")]
         assert (await journal.verify()).agrees
+
+
+@pytest.mark.contract("RPL-02", "OBX-01")
+async def test_what_became_of_a_sending_does_not_wait_for_a_transaction_of_the_turn(postgres: Postgres, schema: str) -> None:
+    """One that was left open behind the turn keeps the route's lease; that the reply was delivered is on record meanwhile."""
+    grant = Grant(
+        identity=Identity(tenant="acme", principal="ann", verified=True, permissions=frozenset({"journal:operate"})),
+        aliases=("a",),
+    )
+    sent: list[str] = []
+    left: list[psycopg.AsyncConnection[Any]] = []
+
+    async def agent(turn: Turn) -> str:
+        connection = await psycopg.AsyncConnection.connect(postgres.database_url)
+        left.append(connection)
+        async with journal.within(connection) as tx:
+            await tx.append(Settle(turn, "by the transaction"))
+        return "by the agent"
+
+    async def authorize(inbound: Inbound, action: str) -> Grant:
+        return grant
+
+    async def resolve(alias: str, identity: Identity, inbound: Inbound) -> Any:
+        return agent
+
+    async def deliver(reply: Reply) -> None:
+        sent.append(reply.text)
+
+    async with counterfoil.open_async(postgres.url(schema)) as journal:
+        async with counterfoil.Runtime(journal, authorize=authorize, resolve_agent=resolve, deliver=deliver) as runtime:
+            await runtime.admit(Inbound(connection="tg", conversation="c", actor="ann", event_id="1", text="hello"))
+            async with asyncio.timeout(20):
+                while not sent or (await journal.acting_as(grant.identity).unresolved()).rows:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            with pytest.raises(psycopg.errors.SerializationFailure):
+                await left[0].commit()
+            await left[0].close()
+            await runtime.drain()
+        assert ["by the agent"] == sent
+        assert (await journal.verify()).agrees

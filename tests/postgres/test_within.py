@@ -14,6 +14,7 @@ from psycopg.adapt import Dumper, Loader
 from psycopg.rows import class_row, dict_row, namedtuple_row, scalar_row
 
 import counterfoil
+from counterfoil.infrastructure.postgres.naming import quoted
 from tests.postgres.hosts import GRANT, PERSON, ROOM, STALE, Shop, inbound, message
 from tests.postgres_server import Server
 
@@ -652,3 +653,27 @@ def test_a_constraint_that_is_set_to_immediate_fails(shop: Shop, before: bool) -
             tx.append(message("1"))
         connection.commit()
     assert shop.events == ["1"]
+
+
+@pytest.mark.contract("OBX-01", "JRN-03")
+def test_what_a_host_commits_is_durable_whatever_its_session_says(shop: Shop) -> None:
+    """A trigger of the host's, which fires in the same COMMIT, sees how that is going to be."""
+    shop.postgres.execute(
+        f"""
+        CREATE FUNCTION {quoted(shop.schema)}.tell() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            INSERT INTO {shop.orders} VALUES ('synchronous_commit is ' || current_setting('synchronous_commit'));
+            RETURN NULL;
+        END $$;
+        CREATE CONSTRAINT TRIGGER tell AFTER INSERT ON {shop.orders} DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.item = 'tea') EXECUTE FUNCTION {quoted(shop.schema)}.tell()
+        """
+    )
+    with shop.connect(options="-c synchronous_commit=off") as connection:
+        with shop.journal.within(connection) as tx:
+            tx.append(message("1"))
+        shop.order(connection, "tea")
+        connection.commit()
+
+        assert ["synchronous_commit is on", "tea"] == shop.items
+        assert ("off",) == connection.execute("SHOW synchronous_commit").fetchone()

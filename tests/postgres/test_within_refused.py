@@ -345,3 +345,10 @@ def test_a_block_that_crosses_a_fork(shop: Shop) -> None:
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert shop.events == ["1", "3"]
+
+
+def test_a_session_in_which_no_trigger_fires(shop: Shop) -> None:
+    """What it stages would be committed and never appended."""
+    with shop.connect(options="-c session_replication_role=replica") as connection:
+        with pytest.raises(counterfoil.InvalidValue, match="session_replication_role is replica nothing is appended"):
+            join(shop.journal, connection)

@@ -441,6 +441,10 @@ BEGIN
         RAISE EXCEPTION 'counterfoil: what a transaction stages is appended by its COMMIT; leave its constraint deferred'
         USING ERRCODE = '0A000';
     END IF;
+    -- What is sent once this has been committed must not be lost with the machine, whatever the host's session says.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     PERFORM pg_notify('cf_staged', '');
     FOR staged IN SELECT id, cf_staged.record FROM {schema}.cf_staged WHERE id >= NEW.id ORDER BY id LOOP
         DELETE FROM {schema}.cf_staged WHERE id = staged.id;

@@ -15,6 +15,7 @@ SELECT
       AND granted
   ) AND pg_catalog.to_regnamespace({name})::oid = (%s)::oid,
   pg_catalog.current_setting('transaction_read_only') = 'off',
+  pg_catalog.current_setting('session_replication_role') <> 'replica',
   (
     SELECT pg_catalog.bool_and(
       pg_catalog.has_schema_privilege(relnamespace, 'USAGE')
