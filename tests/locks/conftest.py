@@ -140,6 +140,7 @@ def writer_held(core: Core, command: type, *, after: type | None = None) -> Iter
                 run_group(group)
                 return
             run_group(group[: first[0]])
+            committer._complete(group[: first[0]])  # who waits for that may be who lets the writer go
             group, begins = group[first[0] :], True
         if any(isinstance(request.command, command) for request in group):
             held.wait()
